@@ -1,0 +1,83 @@
+"""The only place that phrases argument errors.
+
+Every check is written in its positive form (`if not low < value`), so that NaN fails it.
+Each function returns the value it accepted, converted to a plain number.
+"""
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+
+def number(name: str, value: Any) -> float:
+    """Any real number or infinity, not NaN."""
+    try:
+        converted = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={value!r} is not a number.") from None
+    if math.isnan(converted):
+        raise ValueError(f"{name} is NaN; a number is needed.")
+    return converted
+
+
+def between(name: str, value: Any, low: float, high: float, *, hint: str = "") -> float:
+    """A number strictly between `low` and `high`."""
+    converted = number(name, value)
+    if not low < converted < high:
+        raise ValueError(_message(name, value, f"between {low:g} and {high:g}, both excluded", hint))
+    return converted
+
+
+def delta(value: Any, *, allow_zero: bool = False) -> float:
+    """A probability for the tail of differential privacy: 0 < delta < 1, with zero only where it makes sense."""
+    converted = number("delta", value)
+    if allow_zero and converted == 0.0:
+        return 0.0
+    hint = "1 / population**1.1 is customary; below about 1e-4 ask for more canaries, not for a smaller delta"
+    if converted == 0.0:
+        hint = "a Gaussian shape has infinite epsilon at delta=0; bound_band and bound_threshold accept it"
+    return between("delta", value, 0.0, 1.0, hint=hint)
+
+
+def confidence(value: Any) -> float:
+    """A confidence level: 0 < confidence < 1 (0.95, never 0.05 or 95)."""
+    converted = number("confidence", value)
+    hint = ""
+    if 1.0 < converted <= 100.0:
+        hint = f"for {converted:g} percent write {converted / 100:g}"
+    return between("confidence", value, 0.0, 1.0, hint=hint)
+
+
+def non_negative(name: str, value: Any) -> float:
+    """A finite number of at least zero."""
+    converted = number(name, value)
+    if not 0.0 <= converted < math.inf:
+        raise ValueError(_message(name, value, "at least 0 and finite"))
+    return converted
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite number above zero."""
+    converted = number(name, value)
+    if not 0.0 < converted < math.inf:
+        raise ValueError(_message(name, value, "above 0 and finite"))
+    return converted
+
+
+def whole(name: str, value: Any, *, least: int = 0) -> int:
+    """A whole number of at least `least`."""
+    converted = number(name, value)
+    if not (converted >= least and converted == math.floor(converted) and converted < math.inf):
+        raise ValueError(_message(name, value, f"a whole number of at least {least}"))
+    return int(value)
+
+
+def one_of(name: str, value: str, allowed: Collection[str]) -> str:
+    """One of the words in `allowed`."""
+    if value not in allowed:
+        raise ValueError(_message(name, value, "one of " + ", ".join(repr(word) for word in allowed)))
+    return value
+
+
+def _message(name: str, value: Any, allowed: str, hint: str = "") -> str:
+    return f"{name}={value!r} is not allowed: it must be {allowed}." + (f" ({hint})" if hint else "")

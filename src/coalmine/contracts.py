@@ -1,0 +1,185 @@
+"""The plain data types that the rooms share, so that rooms need not import each other.
+
+Three kinds of statement, never confused:
+
+* `Claim`: what an accountant proves, an upper bound on epsilon if the code is right.
+* `LowerBound`: what an audit proves at a stated confidence.
+* `PointEstimate`: what fitted distributions suggest, with an interval and the value that no leakage would give.
+
+A `Verdict` compares a claim with a lower bound of the same `Game`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Word = Literal["VIOLATED", "CONSISTENT", "INCONCLUSIVE"]
+
+
+@runtime_checkable
+class Null(Protocol):
+    """The law of a score when the canary took no part: an object that knows its tail, its centre and its spread."""
+
+    @property
+    def name(self) -> str:
+        """In words, for reports."""
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold for this law to be right; empty if it is exact."""
+
+    @property
+    def center(self) -> float:
+        """Its mean."""
+
+    @property
+    def spread(self) -> float:
+        """Its standard deviation."""
+
+    @property
+    def slack(self) -> float:
+        """Nats by which the stated tail may exceed the true one (0: the tail is exact)."""
+
+    def logsf(self, value: ArrayLike) -> Array:
+        """log P(score >= value), or an upper bound of it."""
+
+
+@dataclass(frozen=True)
+class Game:
+    """Who is protected from whom: what must agree before a claim and a measurement may be compared.
+
+    A field that is None is not stated; stated fields must be equal on both sides.
+    """
+
+    unit: str | None = None  # "client" or "example"
+    relation: str | None = None  # "add-or-remove-one", "replace-one", "replace-special"
+    participation: str | None = None  # of the canaries: "once", "8 times", "Poisson(rate=0.01) for 1000 rounds"
+    knowledge: str | None = None  # "rounds known", "rounds unknown"
+
+    def differences(self, other: Game) -> list[str]:
+        """The fields stated on both sides with different values, in words."""
+        return [
+            f"{item.name}: {mine!r} against {theirs!r}"
+            for item in fields(self)
+            if (mine := getattr(self, item.name)) is not None
+            and (theirs := getattr(other, item.name)) is not None
+            and mine != theirs
+        ]
+
+    @property
+    def unstated(self) -> tuple[str, ...]:
+        """Names of the fields that are not stated."""
+        return tuple(item.name for item in fields(self) if getattr(self, item.name) is None)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What an accountant proves: the training is (epsilon, delta)-DP in this game, if the code does what the proof says."""
+
+    epsilon: float
+    delta: float
+    accountant: str = "stated"  # with its version: an epsilon never travels without its accountant
+    game: Game = field(default_factory=Game)
+    noise_multiplier: float | None = None
+    half_noise_epsilon: float | None = None  # the claim the same mechanism would have with half its noise
+    assumptions: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g} ({self.accountant})"
+
+
+@dataclass(frozen=True)
+class LowerBound:
+    """What the audit proves: with probability `confidence`, the true epsilon is at least `epsilon`.
+
+    `valid` says whether that sentence is a theorem under `assumptions`; an approximate method says False.
+    `ceiling` is the value that perfect separation would have given: no larger leak can be shown by this design.
+    """
+
+    epsilon: float
+    delta: float
+    confidence: float
+    method: str
+    valid: bool
+    assumptions: tuple[str, ...]
+    ceiling: float
+    multiplicity: str = ""  # how the choice of threshold was paid for
+    details: Mapping[str, float] = field(default_factory=dict)
+    finder: Callable[[float], float] | None = field(default=None, repr=False, compare=False)
+
+    def detectable_above(self, claim: float) -> float:
+        """The smallest true epsilon that this design finds above `claim` with probability 0.8.
+
+        Found by simulation of Gaussian scores; infinite where the ceiling is not above the claim.
+        """
+        if not self.ceiling > claim or self.finder is None:
+            return float("inf")
+        return self.finder(claim)
+
+    @cached_property
+    def detectable(self) -> float:
+        """The smallest true epsilon that this design tells from no leakage at all with probability 0.8."""
+        return self.detectable_above(0.0)
+
+    def __str__(self) -> str:
+        kind = "at least" if self.valid else "roughly at least (approximate method)"
+        return f"epsilon is {kind} {self.epsilon:.4g} with {self.confidence:.0%} confidence ({self.method})"
+
+
+@dataclass(frozen=True)
+class PointEstimate:
+    """What the fitted distributions suggest. Not a bound: it extrapolates from the bulk of the scores to the tail at delta.
+
+    `floor` is the value that this estimator stays below with probability `confidence` when nothing leaks at all, and
+    `p_value` the probability of a value at least as large as `epsilon` then.
+    """
+
+    epsilon: float
+    low: float
+    high: float
+    delta: float
+    confidence: float
+    method: str
+    floor: float
+    p_value: float
+    flags: tuple[str, ...] = ()
+    details: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"epsilon about {self.epsilon:.4g}, {self.confidence:.0%} interval [{self.low:.4g}, {self.high:.4g}] ({self.method})"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The comparison of a claim with the primary lower bound, in one word and one sentence."""
+
+    word: Word
+    reason: str
+    detectable: float  # smallest true epsilon that would have been found above the claim with probability 0.8
+    noticeable_noise_factor: float  # noise too small by this factor would have been noticed
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.reason}"
+
+
+def plain(value: Any) -> Any:
+    """A value of these types as JSON-ready data: inf becomes "inf", mappings and tuples become dicts and lists."""
+    if isinstance(value, (bool, str, int)) or value is None:
+        return value
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        if np.isnan(number):
+            raise ValueError("a result must not contain NaN")
+        return number if np.isfinite(number) else ("inf" if number > 0 else "-inf")
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.name != "finder"}

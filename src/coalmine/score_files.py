@@ -1,0 +1,215 @@
+"""File formats of scores: csv, npz, parquet, in two layouts.
+
+Long, one row per canary (optional whole-number columns: canary, run, round, replicate, group):
+
+    value,inserted
+    0.0123,1
+    -0.0040,0
+
+Two columns of scores, which need not be equally long (the shorter one is padded with empty cells at the end):
+
+    inserted,held_out
+    0.0123,-0.0040
+    0.0099,
+
+`score` is accepted for `value`; `inserted` takes 1/0, true/false, yes/no. A column with another name is an error that shows
+what was found: no row and no column is dropped silently. Files are read as data; nothing in them is executed or unpickled.
+"""
+
+import csv
+import zipfile
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coalmine.errors import InputFileError
+
+LABELS = ("canary", "run", "round", "replicate", "group")
+_TRUTH = {"1": True, "true": True, "yes": True, "1.0": True, "0": False, "false": False, "no": False, "0.0": False}
+_LAYOUTS = (
+    "Known layouts: 'value,inserted' with one row per canary (and optionally " + ", ".join(LABELS) + "), "
+    "or 'inserted,held_out' with one column of scores each, or 'inserted' alone together with dim."
+)
+
+
+def read_csv(path: str | Path) -> dict[str, Any]:
+    """The columns of a csv file (comma, semicolon or tab), ready for `Scores`."""
+    path = _existing(path)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            header_line = file.readline()
+            if not header_line.strip():
+                raise InputFileError(f"{path.name} is empty. {_LAYOUTS}")
+            separator = max(",;\t", key=header_line.count)
+            names = _names(path, next(csv.reader([header_line], delimiter=separator)))
+            rows = csv.reader(file, delimiter=separator)
+            if "value" in names:
+                return _long_columns(path, names, _cells(path, names, rows))
+            return _two_columns(path, names, rows)
+    except UnicodeDecodeError as error:
+        raise InputFileError(
+            f"{path.name} is not a text file in UTF-8 ({error.reason} at byte {error.start})."
+        ) from None
+    except csv.Error as error:
+        raise InputFileError(f"{path.name} is not a readable csv file: {error}.") from None
+
+
+def read_npz(path: str | Path) -> dict[str, Any]:
+    """The columns of a numpy archive, ready for `Scores`."""
+    path = _existing(path)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not hasattr(archive, "files"):
+                raise InputFileError(f"{path.name} holds a single array, not named columns. {_LAYOUTS}")
+            columns = {name: archive[name] for name in archive.files}
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError, KeyError) as error:
+        raise InputFileError(
+            f"{path.name} is not a complete npz file ({error}). Write it again with numpy.savez."
+        ) from None
+    return _from_arrays(path, columns)
+
+
+def read_parquet(path: str | Path) -> dict[str, Any]:
+    """The columns of a parquet file, ready for `Scores`."""
+    path = _existing(path)
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise InputFileError('reading parquet needs pyarrow: pip install "coalmine[parquet]"') from None
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputFileError(f"{path.name} is not a readable parquet file: {str(error).splitlines()[0]}") from None
+    columns = {}
+    for name in table.column_names:
+        column = table[name]
+        if set(map(str.lower, table.column_names)) <= {"inserted", "held_out"}:
+            column = _without_padding(path, name, column)
+        if column.null_count:
+            raise InputFileError(
+                f"{path.name}: column {name!r} has {column.null_count} empty cells; every row needs a value."
+            )
+        columns[name] = column.to_numpy()
+    return _from_arrays(path, columns)
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """The columns of a score file, by its ending."""
+    readers = {".csv": read_csv, ".tsv": read_csv, ".txt": read_csv, ".npz": read_npz, ".parquet": read_parquet}
+    ending = Path(path).suffix.lower()
+    if ending not in readers:
+        raise InputFileError(f"{Path(path).name!r}: the ending must be one of {', '.join(readers)}.")
+    return readers[ending](path)
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        raise InputFileError(f"there is no file {str(path)!r}.")
+    return path
+
+
+def _names(path: Path, found: list[str]) -> list[str]:
+    """The header, normalised; an error that shows it if it fits no layout."""
+    shown = ", ".join(repr(name) for name in found)
+    names = [name.strip().lower() for name in found]
+    names = ["value" if name == "score" else name for name in names]
+    if len(set(names)) < len(names):
+        raise InputFileError(f"{path.name}: a column name occurs twice. Found the columns {shown}.")
+    is_long = {"value", "inserted"} <= set(names) <= {"value", "inserted", *LABELS}
+    is_two = set(names) in ({"inserted", "held_out"}, {"inserted"})
+    if not (is_long or is_two):
+        raise InputFileError(f"{path.name}: the columns do not fit. Found {shown}. {_LAYOUTS}")
+    return names
+
+
+def _cells(path: Path, names: list[str], rows: Any) -> Iterator[tuple[int, list[str]]]:
+    """(line number, cells) of each row that is not blank, each with as many cells as the header."""
+    for line, row in enumerate(rows, start=2):
+        if not row:
+            continue
+        if len(row) != len(names):
+            raise InputFileError(f"{path.name}, line {line}: {len(row)} cells where the header has {len(names)}.")
+        yield line, row
+
+
+def _long_columns(path: Path, names: list[str], cells: Iterator[tuple[int, list[str]]]) -> dict[str, Any]:
+    values, truths = array("d"), array("b")
+    labels = {name: array("q") for name in names if name in LABELS}
+    value_at, truth_at = names.index("value"), names.index("inserted")
+    labels_at = [(labels[name], names.index(name)) for name in labels]
+    for line, row in cells:
+        try:
+            values.append(float(row[value_at]))
+            truths.append(_TRUTH[row[truth_at].strip().lower()])
+            for column, place in labels_at:
+                column.append(int(row[place]))
+        except (ValueError, KeyError, OverflowError):
+            expected = "value a number, inserted 1/0 or true/false, the other columns whole numbers"
+            raise InputFileError(f"{path.name}, line {line}: cannot read {row!r}; expected {expected}.") from None
+    columns = {
+        name: np.frombuffer(column, dtype=np.int64) if len(column) else np.zeros(0, np.int64)
+        for name, column in labels.items()
+    }
+    return {"value": np.array(values), "inserted": np.array(truths).astype(bool), "labels": columns}
+
+
+def _two_columns(path: Path, names: list[str], rows: Any) -> dict[str, Any]:
+    columns = {name: array("d") for name in names}
+    ended: dict[str, int] = {}  # column -> line of its first empty cell
+    for line, row in _cells(path, names, rows):
+        for name, cell in zip(names, row, strict=True):
+            if not cell.strip():
+                ended.setdefault(name, line)
+            elif name in ended:
+                raise InputFileError(
+                    f"{path.name}, line {ended[name]}: column {name!r} has an empty cell followed by a score on line {line}; "
+                    "only the end of the shorter column may be empty."
+                )
+            else:
+                try:
+                    columns[name].append(float(cell))
+                except ValueError:
+                    raise InputFileError(
+                        f"{path.name}, line {line}: {cell!r} in column {name!r} is not a number."
+                    ) from None
+    return _joined(np.array(columns["inserted"]), np.array(columns.get("held_out", array("d"))))
+
+
+def _from_arrays(path: Path, columns: dict[str, Any]) -> dict[str, Any]:
+    names = _names(path, list(columns))
+    columns = dict(zip(names, columns.values(), strict=True))
+    for name, column in columns.items():
+        if column.ndim != 1 or column.dtype.kind not in "iufb":
+            raise InputFileError(
+                f"{path.name}: {name!r} must be a flat column of numbers; got {column.dtype} of shape {column.shape}."
+            )
+    if "value" not in columns:
+        return _joined(columns["inserted"], columns.get("held_out", np.zeros(0)))
+    lengths = {name: column.size for name, column in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputFileError(f"{path.name}: columns of different lengths: {lengths}.")
+    truth = columns["inserted"]
+    if truth.dtype != np.bool_ and not np.isin(truth, (0, 1)).all():
+        raise InputFileError(
+            f"{path.name}: 'inserted' must hold 1/0 or true/false beside 'value'; found other numbers."
+        )
+    labels = {name: column for name, column in columns.items() if name in LABELS}
+    return {"value": columns["value"].astype(np.float64), "inserted": truth.astype(bool), "labels": labels}
+
+
+def _joined(inserted: Any, held_out: Any) -> dict[str, Any]:
+    values = np.concatenate([inserted.astype(np.float64), held_out.astype(np.float64)])
+    return {"value": values, "inserted": np.arange(values.size) < inserted.size}
+
+
+def _without_padding(path: Path, name: str, column: Any) -> Any:
+    """A column without the empty cells at its end (the shorter one of two columns of scores)."""
+    kept = len(column) - column.null_count
+    if column.slice(0, kept).null_count:
+        raise InputFileError(f"{path.name}: column {name!r} has empty cells before its end; only the end may be empty.")
+    return column.slice(0, kept)

@@ -1,0 +1,176 @@
+"""The waist of the house: one number per canary, whoever produced it.
+
+`Scores` is a small table. Everything before it (training, canaries, views) only has to fill it; everything after it (estimates,
+bounds, verdict) only reads it. Higher scores must mean "more likely inserted".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coalmine import _validate, score_files
+from coalmine.contracts import Array, Game, Null
+from coalmine.errors import NonFiniteError, NotEnoughCanariesError
+from coalmine.nulls import CosineNull
+
+ASSIGNMENTS = ("coins", "fixed", "unknown")
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Canary scores, and which of the canaries took part.
+
+    `assignment` says how it was decided who takes part: "coins" (each by its own fair coin), "fixed" or "unknown".
+    `null` is the law of a held-out score where one is known; without it the held-out scores speak for themselves.
+    """
+
+    value: Array
+    inserted: NDArray[np.bool_]
+    labels: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    assignment: str = "unknown"
+    null: Null | None = None
+    dim: int | None = None
+    statistic: str = "score"
+    view: str = "unstated"
+    game: Game = field(default_factory=Game)
+
+    def __post_init__(self) -> None:
+        _validate.one_of("assignment", self.assignment, ASSIGNMENTS)
+        if self.dim is not None:
+            object.__setattr__(self, "dim", _validate.whole("dim", self.dim, least=2))
+        value = _readonly(_finite("value", self.value))
+        inserted = np.asarray(self.inserted)
+        if inserted.dtype != np.bool_:
+            raise ValueError(f"inserted must hold True and False, one per score; got values of type {inserted.dtype}.")
+        if value.ndim != 1 or inserted.shape != value.shape:
+            raise ValueError(
+                f"value and inserted must be two equally long columns; got shapes {value.shape} and {inserted.shape}."
+            )
+        if not inserted.any():
+            raise NotEnoughCanariesError("no inserted canary among the scores: an audit needs at least one.")
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "inserted", _readonly(inserted))
+        object.__setattr__(self, "labels", {name: self._label(name, column) for name, column in self.labels.items()})
+        if self.null is None and self.held_out_values.size == 0:
+            raise NotEnoughCanariesError(
+                "nothing to compare the inserted canaries with: give held-out scores, or the law they would follow "
+                "(null=..., or dim=... if the scores are cosines with random directions)."
+            )
+
+    @classmethod
+    def of(
+        cls,
+        inserted: ArrayLike,
+        held_out: ArrayLike | None = None,
+        null: Null | None = None,
+        assignment: str = "unknown",
+        dim: int | None = None,
+    ) -> Scores:
+        """Scores of canaries that took part, and of others that did not.
+
+        With `dim` the scores are cosines with random directions of R^dim, whose exact law `CosineNull(dim)` then is the null.
+
+        >>> Scores.of([0.31, 0.22, 0.35], dim=100).null
+        CosineNull(dim=100)
+        """
+        took_part = np.atleast_1d(_finite("inserted", inserted))
+        did_not = np.atleast_1d(_finite("held_out", [] if held_out is None else held_out))
+        if took_part.ndim != 1 or did_not.ndim != 1:
+            raise ValueError(f"scores must be flat columns; got shapes {took_part.shape} and {did_not.shape}.")
+        if null is None and dim is not None:
+            null = CosineNull(dim)
+        mask = np.arange(took_part.size + did_not.size) < took_part.size
+        return cls(np.concatenate([took_part, did_not]), mask, assignment=assignment, null=null, dim=dim)
+
+    @classmethod
+    def from_csv(cls, path: str | Path, **about: Any) -> Scores:
+        """Read a csv file; see `coalmine.score_files` for the two layouts."""
+        return cls._from_columns(score_files.read_csv(path), about)
+
+    @classmethod
+    def from_npz(cls, path: str | Path, **about: Any) -> Scores:
+        """Read a numpy archive with the same columns."""
+        return cls._from_columns(score_files.read_npz(path), about)
+
+    @classmethod
+    def from_parquet(cls, path: str | Path, **about: Any) -> Scores:
+        """Read a parquet file with the same columns (needs the extra `coalmine[parquet]`)."""
+        return cls._from_columns(score_files.read_parquet(path), about)
+
+    @classmethod
+    def from_file(cls, path: str | Path, **about: Any) -> Scores:
+        """Read a score file of any known format, told by its ending."""
+        return cls._from_columns(score_files.read(path), about)
+
+    @property
+    def inserted_values(self) -> Array:
+        """Scores of the canaries that took part."""
+        return self.value[self.inserted]
+
+    @property
+    def held_out_values(self) -> Array:
+        """Scores of the canaries that did not."""
+        return self.value[~self.inserted]
+
+    @property
+    def sha256(self) -> str:
+        """A fingerprint of the table that does not depend on the order of its rows."""
+        columns = [self.value, self.inserted, *(self.labels[name] for name in sorted(self.labels))]
+        order = np.lexsort(columns[::-1])
+        digest = hashlib.sha256("|".join(["value", "inserted", *sorted(self.labels)]).encode())
+        for column in columns:
+            digest.update(np.ascontiguousarray(column[order]).tobytes())
+        return digest.hexdigest()
+
+    def sampled(self) -> Scores:
+        """The same scores with the held-out canaries as the only null."""
+        return replace(self, null=None)
+
+    def save(self, path: str | Path) -> None:
+        """Write a numpy archive that `Scores.from_npz` reads back."""
+        with Path(path).open("wb") as file:
+            np.savez_compressed(file, value=self.value, inserted=self.inserted, **self.labels)
+
+    @classmethod
+    def _from_columns(cls, columns: dict[str, Any], about: dict[str, Any]) -> Scores:
+        if about.get("null") is None and about.get("dim") is not None:
+            about["null"] = CosineNull(about["dim"])
+        return cls(**columns, **about)
+
+    def _label(self, name: str, column: ArrayLike) -> NDArray[np.int64]:
+        _validate.one_of("label", name, score_files.LABELS)
+        array = np.asarray(column)
+        if array.shape != self.value.shape:
+            raise ValueError(f"{name} must have one entry per score ({self.value.size}); got shape {array.shape}.")
+        whole = array.astype(np.int64) if array.dtype.kind in "iufb" and np.isfinite(array).all() else None
+        if whole is None or not (whole == array).all():
+            raise ValueError(f"{name} must hold whole numbers.")
+        return _readonly(whole)
+
+
+def _finite(name: str, value: ArrayLike) -> Array:
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must hold numbers only.") from None
+    bad = ~np.isfinite(array)
+    if bad.any():
+        places = ", ".join(str(place) for place in np.flatnonzero(bad)[:3])
+        more = ", ..." if bad.sum() > 3 else ""
+        raise NonFiniteError(
+            f"{name} contains {int(bad.sum())} NaN or infinite scores (positions {places}{more}). "
+            "An audit after a NaN is meaningless, so nothing was computed: find the release or the score that was not finite."
+        )
+    return array
+
+
+def _readonly(array: Any) -> Any:
+    array = np.array(array)
+    array.flags.writeable = False
+    return array
