@@ -25,6 +25,7 @@ Three things differ from the textbook form, all for accuracy:
   integrated as ∫ phi(y) (1 - e^{epsilon - L(y)}) dy, whose integrand is positive.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -43,13 +44,7 @@ _LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
 
 
 def gaussian_epsilon(
-    mean_p: ArrayLike,
-    std_p: ArrayLike,
-    mean_q: ArrayLike,
-    std_q: ArrayLike,
-    delta: ArrayLike,
-    *,
-    order: Order = "both",
+    mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike, delta: ArrayLike, *, order: Order = "both"
 ) -> Any:
     """The smallest epsilon for which N(mean_p, std_p²) and N(mean_q, std_q²) are (epsilon, delta)-indistinguishable.
 
@@ -63,22 +58,11 @@ def gaussian_epsilon(
     array([ 0.        , 34.34063243,  8.48918062])
     """
     parts = _checked(mean_p, std_p, mean_q, std_q, delta=delta)
-    shape = parts[0].shape
-    columns = [part.ravel() for part in parts]
-    found = np.zeros(columns[0].shape)
-    for arranged in _directions(columns, order):
-        found = np.maximum(found, _epsilon_one_way(*arranged))
-    return found.reshape(shape) if shape else float(found[0])
+    return _larger(_epsilon_one_way, parts, order)
 
 
 def gaussian_delta(
-    mean_p: ArrayLike,
-    std_p: ArrayLike,
-    mean_q: ArrayLike,
-    std_q: ArrayLike,
-    epsilon: ArrayLike,
-    *,
-    order: Order = "both",
+    mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike, epsilon: ArrayLike, *, order: Order = "both"
 ) -> Any:
     """The smallest delta for which the two Gaussians are (epsilon, delta)-indistinguishable; epsilon >= 0, inf allowed.
 
@@ -86,12 +70,7 @@ def gaussian_delta(
     1.0000000...e-06
     """
     parts = _checked(mean_p, std_p, mean_q, std_q, epsilon=epsilon)
-    shape = parts[0].shape
-    columns = [part.ravel() for part in parts]
-    found = np.zeros(columns[0].shape)
-    for arranged in _directions(columns, order):
-        found = np.maximum(found, _delta_one_way(*arranged))
-    return found.reshape(shape) if shape else float(found[0])
+    return _larger(_delta_one_way, parts, order)
 
 
 def gaussian_gap(epsilon: float, delta: float) -> float:
@@ -109,12 +88,12 @@ def gaussian_gap(epsilon: float, delta: float) -> float:
     def excess(mu: float) -> float:
         return float(gaussian_epsilon(0.0, 1.0, mu, 1.0, delta)) - epsilon
 
-    if epsilon == 0.0:  # the largest gap that is still hidden: total variation 2 Phi(mu/2) - 1 = delta
-        return float(2 * special.ndtri((1 + delta) / 2))
-    high = 1.0
-    while excess(high) < 0:
-        high *= 2
-    return float(brentq(excess, 0.0, high, xtol=1e-14, rtol=1e-14))
+    hidden = float(np.sqrt(8) * special.erfinv(delta))  # here the total variation 2 Phi(mu/2) - 1 is delta, and epsilon 0
+    if excess(hidden) >= 0:
+        return hidden
+    # at mu = hidden + sqrt(2 epsilon) the border of S is at most -hidden/2, so that delta(epsilon) is at least delta
+    high = (hidden + np.sqrt(2 * epsilon)) * (1 + 1e-9)
+    return float(brentq(excess, hidden, high, xtol=1e-300, rtol=1e-14, maxiter=2000))
 
 
 def halfline_epsilon(mean_p: float, std_p: float, mean_q: float, std_q: float, delta: float) -> float:
@@ -133,19 +112,22 @@ def halfline_epsilon(mean_p: float, std_p: float, mean_q: float, std_q: float, d
     if p_std == 0.0 or q_std == 0.0:
         return float(gaussian_epsilon(p_mean, p_std, q_mean, q_std, delta))
 
-    def epsilon_at(threshold: Array) -> Array:
-        p, q = (threshold - p_mean) / p_std, (threshold - q_mean) / q_std
-        with np.errstate(divide="ignore", invalid="ignore"):
-            left = _log_minus(special.log_ndtr(p), np.log(delta)) - special.log_ndtr(q)
-            right = _log_minus(special.log_ndtr(-q), np.log(delta)) - special.log_ndtr(-p)
+    def epsilon_at(p: Array, q: Array) -> Array:
+        left = _log_minus(special.log_ndtr(p), np.log(delta)) - special.log_ndtr(q)
+        right = _log_minus(special.log_ndtr(-q), np.log(delta)) - special.log_ndtr(-p)
         return np.asarray(np.maximum(left, right))
 
+    # thresholds in the coordinate of P and in that of Q, each spaced finely around both centres
+    unit = 1.0 if np.isfinite(q_mean - p_mean) else 0.5
+    gap = unit * q_mean - unit * p_mean
     z = np.linspace(-40, 40, 8001)
-    grid = np.sort(np.concatenate([p_mean + p_std * z, q_mean + q_std * z]))
+    p = np.sort(np.concatenate([z, z * _capped(q_std, p_std) + _capped(gap, unit * p_std)]))
+    q = np.sort(np.concatenate([z, z * _capped(p_std, q_std) - _capped(gap, unit * q_std)]))
     for _ in range(12):  # zoom in on the best threshold
-        values = epsilon_at(grid)
+        values = epsilon_at(p, q)
         best = int(np.argmax(values))
-        grid = np.linspace(grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)], 65)
+        low, high = max(best - 1, 0), min(best + 1, p.size - 1)
+        p, q = np.linspace(p[low], p[high], 65), np.linspace(q[low], q[high], 65)
     return float(max(values[best], 0.0))
 
 
@@ -165,15 +147,14 @@ class _Pair(NamedTuple):
         return cls(m, s, l, np.expm1(2 * l) / 2, m * s, m * m / 2 - l)
 
     def loss(self, t: Array) -> Array:
-        return t * (self.a * t + self.b) + self.c
+        # (x² - t²)/2 - l with x = m + s t: the powers of t alone would cancel where x is small beside m
+        return (self.m + np.expm1(self.l) * t) * (self.m + (1 + self.s) * t) / 2 - self.l
 
-    def where(self, mask: NDArray[np.bool_]) -> "_Pair":
+    def where(self, mask: NDArray[Any]) -> "_Pair":
         return _Pair(*(part[mask] for part in self))
 
 
-def _checked(
-    mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike, **last: ArrayLike
-) -> list[Array]:
+def _checked(mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike, **last: ArrayLike) -> list[Array]:
     """All arguments as float64 arrays of one shape, or a ValueError that names the bad one."""
     named = {"mean_p": mean_p, "std_p": std_p, "mean_q": mean_q, "std_q": std_q, **last}
     arrays = {}
@@ -189,12 +170,20 @@ def _checked(
     return list(np.broadcast_arrays(*arrays.values()))
 
 
+def _larger(one_way: Callable[..., Array], parts: list[Array], order: Order) -> Any:
+    """The larger value of the directions asked for, in the shape of the arguments."""
+    shape = parts[0].shape
+    found = np.max([one_way(*arranged) for arranged in _directions([part.ravel() for part in parts], order)], axis=0)
+    return found.reshape(shape) if shape else float(found[0])
+
+
 def _directions(columns: list[Array], order: Order) -> list[tuple[Array, Array, Array, Array]]:
     """(gap, std of the first, std of the second, delta or epsilon) for each order asked for."""
     _validate.one_of("order", order, ("both", "p||q", "q||p"))
     mean_p, std_p, mean_q, std_q, last = columns
     with np.errstate(over="ignore"):
-        gap = np.abs(mean_p - mean_q)
+        unit = np.where(np.isinf(mean_p - mean_q), 0.5, 1.0)  # half units where the gap is beyond the largest float
+    gap, std_p, std_q = np.abs(unit * mean_p - unit * mean_q), unit * std_p, unit * std_q
     forward, backward = (gap, std_p, std_q, last), (gap, std_q, std_p, last)
     return {"both": [forward, backward], "p||q": [forward], "q||p": [backward]}[order]
 
@@ -216,7 +205,8 @@ def _epsilon_one_way(gap: Array, std_p: Array, std_q: Array, delta: Array) -> Ar
     infinite = singular | (m > _BEYOND_FLOAT) | (l > np.log(_BEYOND_FLOAT))
     bounded = (delta == 0) & (l < 0) & ~infinite  # a narrower P has a bounded loss even at delta=0
     if bounded.any():
-        found[bounded] = -l[bounded] - m[bounded] ** 2 / (2 * np.expm1(2 * l[bounded]))
+        with np.errstate(over="ignore"):
+            found[bounded] = -l[bounded] - m[bounded] ** 2 / (2 * np.expm1(2 * l[bounded]))
     found[infinite | ((delta == 0) & (l >= 0))] = np.inf
     found[equal | (delta >= 1)] = 0.0
     open_ = ~(infinite | equal | (delta == 0) | (delta >= 1))
@@ -228,12 +218,13 @@ def _epsilon_one_way(gap: Array, std_p: Array, std_q: Array, delta: Array) -> Ar
 def _delta_one_way(gap: Array, std_p: Array, std_q: Array, epsilon: Array) -> Array:
     found = np.zeros(gap.shape)
     equal = (gap == 0) & (std_p == std_q)
-    found[~equal & ((std_p == 0) | (std_q == 0))] = 1.0
-    open_ = ~equal & (std_p > 0) & (std_q > 0) & np.isfinite(epsilon)
+    singular = (std_p == 0) | (std_q == 0)
+    m, l = _standardise(gap, std_p, std_q)  # noqa: E741
+    beyond = (m > _BEYOND_FLOAT) | (l > np.log(_BEYOND_FLOAT))
+    found[~equal & (singular | (beyond & np.isfinite(epsilon)))] = 1.0
+    open_ = ~(equal | singular | beyond) & np.isfinite(epsilon)
     if open_.any():
-        m, l = _standardise(gap[open_], std_p[open_], std_q[open_])  # noqa: E741
-        limit = np.log(_BEYOND_FLOAT)
-        pair = _Pair.of(np.minimum(m, _BEYOND_FLOAT), np.clip(l, -limit, limit))
+        pair = _Pair.of(m[open_], l[open_])
         t = _start_of(pair, epsilon[open_])
         reached = ~np.isnan(t)  # a narrower P never reaches a loss above its maximum
         value = np.zeros(t.shape)
@@ -246,11 +237,13 @@ def _start_of(pair: _Pair, epsilon: Array) -> Array:
     """The t with L(t) = epsilon at which S begins; NaN where the loss never reaches epsilon.
 
     The discriminant of L(y) = epsilon is m² + 2(s²-1)(l + epsilon), and the root is taken as (epsilon-c)/q with
-    q = (b + sqrt(discriminant))/2 > 0, which does not cancel and has the right limit for s = 1.
+    q = (b + sqrt(discriminant))/2 > 0, which does not cancel and has the right limit for s = 1. A wider P adds two squares
+    here, which hypot does without underflow or overflow.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        root = np.sqrt(pair.m**2 + 4 * pair.a * (pair.l + epsilon))
-        return np.asarray((epsilon - pair.c) / ((pair.b + root) / 2))
+        narrow = np.sqrt(pair.m**2 + 4 * pair.a * (pair.l + epsilon))
+        wide = np.hypot(pair.m, 2 * np.sqrt(pair.a) * np.sqrt(pair.l + epsilon))
+        return np.asarray((epsilon - pair.c) / ((pair.b + np.where(pair.l < 0, narrow, wide)) / 2))
 
 
 def _invert(pair: _Pair, log_delta: Array) -> Array:
@@ -323,9 +316,7 @@ def _log_halfline(t: Array, x: Array, pair: _Pair, b: Array) -> tuple[Array, Arr
     near = ratio > 1 - _NEARLY_EQUAL
     if near.any():
         start, a, slope = t[near], pair.a[near], b[near]
-        peak = np.maximum(start, 0.0)
-        low, high = np.maximum(start, peak - 8.7), peak + 8.7 / (1 + peak / 4.3)
-        value[near] = _log_integral(low, high, lambda y: (y - start) * (a * (y + start) + slope))
+        value[near] = _log_integral(start, np.inf, lambda y: (y - start) * (a * (y + start) + slope))
     return value, log_q
 
 
@@ -333,29 +324,38 @@ def _log_delta_narrow(t: Array, pair: _Pair) -> tuple[Array, Array]:
     """P is the narrower one: S = (t, u)."""
     with np.errstate(divide="ignore", over="ignore"):
         u = np.minimum(-pair.m / np.sinh(pair.l) - t, _BEYOND_FLOAT)
-        x_u = np.minimum(-pair.m / np.tanh(pair.l) - pair.s * t, _BEYOND_FLOAT)
-    x_t = pair.m + pair.s * t
-    log_p = _log_interval(t, u)
-    # e^epsilon Q(S) from the border of S nearest to Q's centre; if the centre is inside, epsilon <= -l and nothing cancels
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        tail = _mills(x_t) - np.exp((x_t - x_u) * (x_t + x_u) / 2) * _mills(x_u)
-        outside = -t * t / 2 - _LOG_SQRT_2PI - pair.l + np.log(np.maximum(tail, 0.0))
-        inside = pair.loss(t) + np.log(np.maximum(1 - special.ndtr(x_t) - special.ndtr(-x_u), 0.0))
-        log_q = np.where(x_t >= 0, outside, inside)
+    log_p, log_q = _log_interval(t, u), _log_narrow_q(t, u, pair)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.exp(log_q - log_p)
         value = log_p + np.log1p(-np.minimum(ratio, 1.0))
     value = np.where(u > t, value, -np.inf)
     near = (u > t) & (~(ratio <= 1 - _NEARLY_EQUAL) | (u - t < 1e-2))
     if near.any():
         start, end, a = t[near], u[near], pair.a[near]
-        peak = np.maximum(start, 0.0)
-        low, high = np.maximum(start, peak - 8.7), np.minimum(end, peak + 8.7 / (1 + peak / 4.3))
-        value[near] = _log_integral(low, high, lambda y: -a * (y - start) * (end - y))
+        value[near] = _log_integral(start, end, lambda y: -a * (y - start) * (end - y))
     return value, log_q
 
 
-def _log_integral(low: Array, high: Array, excess: Any) -> Array:
-    """log ∫ phi(y) (1 - exp(-excess(y))) dy from low to high, by Gauss–Legendre with a positive integrand."""
+def _log_narrow_q(t: Array, u: Array, pair: _Pair) -> Array:
+    """log e^epsilon Q(S) for S = (t, u), each case without a difference of nearly equal numbers."""
+    x_t, width = pair.m + pair.s * t, pair.s * (u - t)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        x_u = np.minimum(-pair.m / np.tanh(pair.l) - pair.s * t, _BEYOND_FLOAT)
+        # from the border of S nearest to Q's centre; L(t) = L(u) turns the difference of x² into one of y²
+        tail = _mills(x_t) - np.exp((t - u) * (t + u) / 2) * _mills(x_u)
+        outside = -t * t / 2 - _LOG_SQRT_2PI - pair.l + np.log(np.maximum(tail, 0.0))
+        # Q's centre in S: epsilon is at most -l, and the two sides of the centre add up
+        inside = pair.loss(t) + np.log((special.erf(x_u / np.sqrt(2)) - special.erf(x_t / np.sqrt(2))) / 2)
+        # S so short that Q's density hardly varies on it: Simpson's rule
+        fall, full_fall = np.exp(-width * (x_t / 2 + width / 8)), np.exp(-width * (x_t + width / 2))
+        short = -t * t / 2 - _LOG_SQRT_2PI + np.log((u - t) * (1 + 4 * fall + full_fall) / 6)
+    return np.asarray(np.where(width * np.maximum(np.abs(x_t), 1) < 1e-3, short, np.where(x_t >= 0, outside, inside)))
+
+
+def _log_integral(start: Array, end: Any, excess: Callable[[Array], Array]) -> Array:
+    """log ∫ phi(y) (1 - exp(-excess(y))) dy from start to end, by Gauss–Legendre with a positive integrand."""
+    peak = np.maximum(start, 0.0)  # phi is largest here, and smaller by e^-38 at the ends of the range
+    low, high = np.maximum(start, peak - 8.7), np.minimum(end, np.hypot(peak, 8.7))
     half = (high - low) / 2
     total = np.zeros(low.shape)
     base = np.where((low < 0) & (high > 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
@@ -372,13 +372,19 @@ def _log_interval(low: Array, high: Array) -> Array:
         tail = special.log_ndtr(-low)
         right = tail + np.log1p(-np.exp(np.minimum(special.log_ndtr(-high) - tail, 0.0)))
         straddling = np.log1p(-np.minimum(special.ndtr(low) + special.ndtr(-high), 1.0))
-    return np.where(low > 0, right, straddling)
+    return np.asarray(np.where(low > 0, right, straddling))
 
 
 def _mills(x: Array) -> Array:
     """(1 - Phi(x)) / phi(x), the Mills ratio."""
     with np.errstate(over="ignore"):
         return np.asarray(np.sqrt(np.pi / 2) * special.erfcx(x / np.sqrt(2)))
+
+
+def _capped(numerator: float, denominator: float) -> float:
+    """A quotient, limited so that its square is a number."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return float(np.clip(np.divide(numerator, denominator), -_BEYOND_FLOAT, _BEYOND_FLOAT))
 
 
 def _log_minus(log_a: Array, log_b: Any) -> Array:

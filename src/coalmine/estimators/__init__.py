@@ -1,0 +1,1 @@
+"""From scores to statements: one method per file, each returning a `PointEstimate` or a `LowerBound`."""
