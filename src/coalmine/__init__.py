@@ -1,0 +1,92 @@
+"""Coalmine measures what differentially private training really leaks.
+
+Names are loaded when they are first used, so that `import coalmine` is quick and needs no scipy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coalmine.accounting import calibrate_noise as calibrate_noise
+    from coalmine.accounting import claim as claim
+    from coalmine.accounting import claimed_delta as claimed_delta
+    from coalmine.audit import audit_scores as audit_scores
+    from coalmine.contracts import Claim as Claim
+    from coalmine.contracts import Game as Game
+    from coalmine.contracts import LowerBound as LowerBound
+    from coalmine.contracts import PointEstimate as PointEstimate
+    from coalmine.contracts import Verdict as Verdict
+    from coalmine.estimators._rates import AllThresholds as AllThresholds
+    from coalmine.estimators._rates import Fixed as Fixed
+    from coalmine.estimators._rates import Split as Split
+    from coalmine.estimators.anytime import anytime_epsilons as anytime_epsilons
+    from coalmine.estimators.anytime import bound_anytime as bound_anytime
+    from coalmine.estimators.band import bound_band as bound_band
+    from coalmine.estimators.bayesian import bound_bayesian as bound_bayesian
+    from coalmine.estimators.gaussian_fit import estimate_gaussian as estimate_gaussian
+    from coalmine.estimators.gdp import bound_gdp as bound_gdp
+    from coalmine.estimators.lifted import bound_lifted as bound_lifted
+    from coalmine.estimators.one_run import Guesses as Guesses
+    from coalmine.estimators.one_run import bound_one_run as bound_one_run
+    from coalmine.estimators.one_run import bound_one_run_fdp as bound_one_run_fdp
+    from coalmine.estimators.power import Design as Design
+    from coalmine.estimators.power import best_guesses as best_guesses
+    from coalmine.estimators.power import canaries_needed as canaries_needed
+    from coalmine.estimators.power import ceilings as ceilings
+    from coalmine.estimators.power import detectable as detectable
+    from coalmine.estimators.power import plan as plan
+    from coalmine.estimators.threshold import bound_pointwise as bound_pointwise
+    from coalmine.estimators.threshold import bound_threshold as bound_threshold
+    from coalmine.gaussian import gaussian_delta as gaussian_delta
+    from coalmine.gaussian import gaussian_epsilon as gaussian_epsilon
+    from coalmine.gaussian import gaussian_gap as gaussian_gap
+    from coalmine.nulls import CosineNull as CosineNull
+    from coalmine.nulls import GaussianNull as GaussianNull
+    from coalmine.nulls import MaxNull as MaxNull
+    from coalmine.participation import FixedSize as FixedSize
+    from coalmine.participation import Once as Once
+    from coalmine.participation import Poisson as Poisson
+    from coalmine.participation import Repeated as Repeated
+    from coalmine.result import AuditResult as AuditResult
+    from coalmine.scores import Scores as Scores
+    from coalmine.simulation import simulate_gaussian_mechanism as simulate_gaussian_mechanism
+    from coalmine.verdict import judge as judge
+
+_HOMES = {
+    "accounting": ("calibrate_noise", "claim", "claimed_delta"),
+    "audit": ("audit_scores",),
+    "contracts": ("Claim", "Game", "LowerBound", "PointEstimate", "Verdict"),
+    "estimators._rates": ("AllThresholds", "Fixed", "Split"),
+    "estimators.anytime": ("anytime_epsilons", "bound_anytime"),
+    "estimators.band": ("bound_band",),
+    "estimators.bayesian": ("bound_bayesian",),
+    "estimators.gaussian_fit": ("estimate_gaussian",),
+    "estimators.gdp": ("bound_gdp",),
+    "estimators.lifted": ("bound_lifted",),
+    "estimators.one_run": ("Guesses", "bound_one_run", "bound_one_run_fdp"),
+    "estimators.power": ("Design", "best_guesses", "canaries_needed", "ceilings", "detectable", "plan"),
+    "estimators.threshold": ("bound_pointwise", "bound_threshold"),
+    "gaussian": ("gaussian_delta", "gaussian_epsilon", "gaussian_gap"),
+    "nulls": ("CosineNull", "GaussianNull", "MaxNull"),
+    "participation": ("FixedSize", "Once", "Poisson", "Repeated"),
+    "result": ("AuditResult",),
+    "scores": ("Scores",),
+    "simulation": ("simulate_gaussian_mechanism",),
+    "verdict": ("judge",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__version__ = "0.1.0"
+__all__ = sorted([*_HOME_OF, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'coalmine' has no attribute {name!r}")
+    value = getattr(import_module(f"coalmine.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

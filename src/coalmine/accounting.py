@@ -1,8 +1,8 @@
 """What is claimed: (Gaussian noise, participation, relation) -> `Claim`, with dp-accounting as the accountant.
 
     participation            accountant
-    Once, Repeated(r)        analytic: one Gaussian with noise multiplier sigma/sqrt(r) (Balle & Wang 2018; the adversary knows the rounds)
-    Poisson                  privacy loss distributions ("pld", default) or Rényi ("rdp")
+    Once, Repeated(r)        analytic: one Gaussian with noise multiplier sigma/sqrt(r) (Balle & Wang 2018; the
+    adversary knows the rounds) Poisson                  privacy loss distributions ("pld", default) or Rényi ("rdp")
     FixedSize                Rényi ("rdp"), replace-one relation
 
 `noise_multiplier` is the standard deviation of the noise on the SUM of clipped updates, in units of the clip norm.
@@ -148,7 +148,7 @@ def _epsilon(participation: Participation, noise: float, delta: float, accountan
 
 
 def _gap(participation: Participation, noise: float, relation: Relation) -> float:
-    """mu of the Gaussian: sensitivity times sqrt(number of participations) over the noise; replacing moves the sum by up to 2."""
+    """mu of the Gaussian: sensitivity times sqrt(participations) over the noise; replacing moves the sum by up to 2."""
     times = participation.times if isinstance(participation, Repeated) else 1
     return (2.0 if relation == "replace-one" else 1.0) * math.sqrt(times) / noise
 

@@ -153,7 +153,8 @@ class PointEstimate:
     details: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"epsilon about {self.epsilon:.4g}, {self.confidence:.0%} interval [{self.low:.4g}, {self.high:.4g}] ({self.method})"
+        interval = f"{self.confidence:.0%} interval [{self.low:.4g}, {self.high:.4g}]"
+        return f"epsilon about {self.epsilon:.4g}, {interval} ({self.method})"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Null laws: how a canary's score is distributed when the canary took no part.
 
 With an exact null no held-out canaries are needed, no confidence is spent on the false-positive rate, and a bound has no
-ceiling. `CosineNull` is the law of Proposition 3.1 of the one-shot paper; `MaxNull` serves Algorithm 3 (the maximum over rounds).
+ceiling. `CosineNull` is the law of Proposition 3.1 of the one-shot paper; `MaxNull` serves Algorithm 3 (the maximum
+over rounds).
 """
 
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ class CosineNull:
         t = np.asarray(t, dtype=np.float64)
         inner = (tail > 0) & (tail < 0.5) & (t < 1)
         if not inner.any():
-            return np.where(tail >= 0.5, 0.0, t)
+            return np.asarray(np.where(tail >= 0.5, 0.0, t))
         x, target = t[inner], np.log(tail[inner])
         for _ in range(4):
             log_tail = self._log_tail(x)
@@ -117,7 +118,8 @@ class CosineNull:
     def _tail(self, t: Array) -> Array:
         """P(cosine >= t) for t >= 0; near the centre from t², elsewhere from 1 - t²."""
         center = 0.5 - 0.5 * special.betainc(0.5, self._shape, t * t)
-        return np.where(t * t * self.dim < 1.0, center, 0.5 * special.betainc(self._shape, 0.5, (1 - t) * (1 + t)))
+        outer = 0.5 * special.betainc(self._shape, 0.5, (1 - t) * (1 + t))
+        return np.asarray(np.where(t * t * self.dim < 1.0, center, outer))
 
     def _log_tail(self, t: Array) -> Array:
         tail = self._tail(t)
@@ -132,12 +134,7 @@ class CosineNull:
         """log ½ I_x(a, ½) by the continued fraction of the incomplete beta function, x = 1 - t² and a = (dim-1)/2."""
         a, log_x = self._shape, np.log1p(-t) + np.log1p(t)
         return np.asarray(
-            a * log_x
-            + np.log(t)
-            - np.log(a)
-            - self._log_beta
-            + np.log(_beta_fraction(a, 0.5, np.exp(log_x)))
-            - np.log(2)
+            a * log_x + np.log(t) - np.log(a) - self._log_beta + np.log(_beta_fraction(a, 0.5, np.exp(log_x))) - np.log(2)
         )
 
     @cached_property
@@ -147,9 +144,7 @@ class CosineNull:
         if a < 30:
             return float(special.betaln(a, 0.5))
         inverse = 1 / a**2
-        series = (
-            -1 / 8 + inverse * (1 / 192 + inverse * (-1 / 640 + inverse * (17 / 14336 - inverse * 31 / 18432)))
-        ) / a
+        series = (-1 / 8 + inverse * (1 / 192 + inverse * (-1 / 640 + inverse * (17 / 14336 - inverse * 31 / 18432)))) / a
         return float(0.5 * np.log(np.pi) - 0.5 * np.log(a) - series)
 
 

@@ -1,7 +1,8 @@
 """Who takes part when, as descriptions that an accountant reads.
 
-`Once` and `Repeated` are for an adversary who knows the rounds: no amplification by sampling. `Poisson` and `FixedSize` are for one who does
-not. A claim that stands beside a measurement must describe the canaries of that measurement, not the clients in general.
+`Once` and `Repeated` are for an adversary who knows the rounds: no amplification by sampling. `Poisson` and
+`FixedSize` are for one who does not. A claim that stands beside a measurement must describe the canaries of that
+measurement, not the clients in general.
 """
 
 from dataclasses import dataclass
@@ -40,8 +41,8 @@ class Poisson:
     def __post_init__(self) -> None:
         if not 0 < _validate.number("rate", self.rate) <= 1:
             raise ValueError(
-                f"rate={self.rate!r} is not a probability. Poisson(rate=...) needs 0 < rate <= 1; for 50 of 3400 clients a round it is "
-                f"{50 / 3400:.4f}."
+                f"rate={self.rate!r} is not a probability. Poisson(rate=...) needs 0 < rate <= 1; "
+                f"cohort_size / population = 50 / 3400 gives {50 / 3400:.4f}."
             )
         _validate.whole("rounds", self.rounds, least=1)
 

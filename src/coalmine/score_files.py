@@ -50,9 +50,7 @@ def read_csv(path: str | Path) -> dict[str, Any]:
                 return _long_columns(path, names, _cells(path, names, rows))
             return _two_columns(path, names, rows)
     except UnicodeDecodeError as error:
-        raise InputFileError(
-            f"{path.name} is not a text file in UTF-8 ({error.reason} at byte {error.start})."
-        ) from None
+        raise InputFileError(f"{path.name} is not a text file in UTF-8 ({error.reason} at byte {error.start}).") from None
     except csv.Error as error:
         raise InputFileError(f"{path.name} is not a readable csv file: {error}.") from None
 
@@ -66,9 +64,7 @@ def read_npz(path: str | Path) -> dict[str, Any]:
                 raise InputFileError(f"{path.name} holds a single array, not named columns. {_LAYOUTS}")
             columns = {name: archive[name] for name in archive.files}
     except (zipfile.BadZipFile, EOFError, OSError, ValueError, KeyError) as error:
-        raise InputFileError(
-            f"{path.name} is not a complete npz file ({error}). Write it again with numpy.savez."
-        ) from None
+        raise InputFileError(f"{path.name} is not a complete npz file ({error}). Write it again with numpy.savez.") from None
     return _from_arrays(path, columns)
 
 
@@ -90,9 +86,7 @@ def read_parquet(path: str | Path) -> dict[str, Any]:
         if set(map(str.lower, table.column_names)) <= {"inserted", "held_out"}:
             column = _without_padding(path, name, column)
         if column.null_count:
-            raise InputFileError(
-                f"{path.name}: column {name!r} has {column.null_count} empty cells; every row needs a value."
-            )
+            raise InputFileError(f"{path.name}: column {name!r} has {column.null_count} empty cells; every row needs a value.")
         columns[name] = column.to_numpy()
     return _from_arrays(path, columns)
 
@@ -152,8 +146,7 @@ def _long_columns(path: Path, names: list[str], cells: Iterator[tuple[int, list[
             expected = "value a number, inserted 1/0 or true/false, the other columns whole numbers"
             raise InputFileError(f"{path.name}, line {line}: cannot read {row!r}; expected {expected}.") from None
     columns = {
-        name: np.frombuffer(column, dtype=np.int64) if len(column) else np.zeros(0, np.int64)
-        for name, column in labels.items()
+        name: np.frombuffer(column, dtype=np.int64) if len(column) else np.zeros(0, np.int64) for name, column in labels.items()
     }
     return {"value": np.array(values), "inserted": np.array(truths).astype(bool), "labels": columns}
 
@@ -174,9 +167,7 @@ def _two_columns(path: Path, names: list[str], rows: Any) -> dict[str, Any]:
                 try:
                     columns[name].append(float(cell))
                 except ValueError:
-                    raise InputFileError(
-                        f"{path.name}, line {line}: {cell!r} in column {name!r} is not a number."
-                    ) from None
+                    raise InputFileError(f"{path.name}, line {line}: {cell!r} in column {name!r} is not a number.") from None
     return _joined(np.array(columns["inserted"]), np.array(columns.get("held_out", array("d"))))
 
 
@@ -195,9 +186,7 @@ def _from_arrays(path: Path, columns: dict[str, Any]) -> dict[str, Any]:
         raise InputFileError(f"{path.name}: columns of different lengths: {lengths}.")
     truth = columns["inserted"]
     if truth.dtype != np.bool_ and not np.isin(truth, (0, 1)).all():
-        raise InputFileError(
-            f"{path.name}: 'inserted' must hold 1/0 or true/false beside 'value'; found other numbers."
-        )
+        raise InputFileError(f"{path.name}: 'inserted' must hold 1/0 or true/false beside 'value'; found other numbers.")
     labels = {name: column for name, column in columns.items() if name in LABELS}
     return {"value": columns["value"].astype(np.float64), "inserted": truth.astype(bool), "labels": labels}
 

@@ -135,7 +135,8 @@ class Scores:
     def save(self, path: str | Path) -> None:
         """Write a numpy archive that `Scores.from_npz` reads back."""
         with Path(path).open("wb") as file:
-            np.savez_compressed(file, value=self.value, inserted=self.inserted, **self.labels)
+            columns: dict[str, Any] = {"value": self.value, "inserted": self.inserted, **self.labels}
+            np.savez_compressed(file, **columns)
 
     @classmethod
     def _from_columns(cls, columns: dict[str, Any], about: dict[str, Any]) -> Scores:
@@ -148,10 +149,10 @@ class Scores:
         array = np.asarray(column)
         if array.shape != self.value.shape:
             raise ValueError(f"{name} must have one entry per score ({self.value.size}); got shape {array.shape}.")
-        whole = array.astype(np.int64) if array.dtype.kind in "iufb" and np.isfinite(array).all() else None
-        if whole is None or not (whole == array).all():
+        if array.dtype.kind not in "iufb" or not np.isfinite(array).all() or not (np.floor(array) == array).all():
             raise ValueError(f"{name} must hold whole numbers.")
-        return _readonly(whole)
+        whole: NDArray[np.int64] = _readonly(array.astype(np.int64))
+        return whole
 
 
 def _finite(name: str, value: ArrayLike) -> Array:

@@ -1,9 +1,9 @@
 """Scores of a simulated audit of the Gaussian mechanism, exact in distribution at any dimension.
 
-Algorithm 1 of the one-shot paper releases rho = X + sum of k canaries + sigma·Z in R^d and scores each canary by its cosine with rho. Only inner
-products matter, so the canaries and the noise can be replaced by the rows of a random lower-triangular matrix (Bartlett's decomposition of a
-Wishart matrix): row i has the length-giving entry chi_{d-i+1} on the diagonal and standard normals to its left. That is O(k²) instead of O(k d), and
-d = 10⁷ is as cheap as d = 10⁴.
+Algorithm 1 of the one-shot paper releases rho = X + sum of k canaries + sigma·Z in R^d and scores each canary by its
+cosine with rho. Only inner products matter, so the canaries and the noise can be replaced by the rows of a random
+lower-triangular matrix (Bartlett's decomposition of a Wishart matrix): row i has the length-giving entry chi_{d-i+1}
+on the diagonal and standard normals to its left. That is O(k²) instead of O(k d), and d = 10⁷ is as cheap as d = 10⁴.
 """
 
 from typing import Literal
@@ -29,8 +29,8 @@ def simulate_gaussian_mechanism(
 ) -> Scores:
     """Cosines of `canaries` inserted random unit vectors with a release of noise multiplier `sigma`.
 
-    `norm_of_data` is the norm of the sum of all other clients' clipped updates, in units of the clip norm; `held_out` adds canaries that took no part.
-    `method="direct"` makes the vectors themselves, O(canaries · dim), for checking.
+    `norm_of_data` is the norm of the sum of all other clients' clipped updates, in units of the clip norm;
+    `held_out` adds canaries that took no part. `method="direct"` makes the vectors themselves, O(canaries · dim), for checking.
 
     >>> scores = simulate_gaussian_mechanism(10_000_000, 1000, 0.541, seed=1)
     >>> round(float(scores.inserted_values.mean() * 10_000_000**0.5), 1)                # near 1/sigma = 1.85
@@ -40,7 +40,7 @@ def simulate_gaussian_mechanism(
     held_out = _validate.whole("held_out", held_out)
     sigma, norm_of_data = _validate.non_negative("sigma", sigma), _validate.non_negative("norm_of_data", norm_of_data)
     _validate.one_of("method", method, ("bartlett", "direct"))
-    rng = stream(seed, "gaussian mechanism", method)
+    rng = stream(seed, "gaussian mechanism", method, dim, canaries, repr(sigma), repr(norm_of_data))
     if method == "direct":
         inserted, others = _direct(dim, canaries, sigma, norm_of_data, held_out, rng)
     else:

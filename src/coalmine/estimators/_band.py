@@ -1,17 +1,19 @@
 """Simultaneous upper bounds for a distribution function at its order statistics.
 
-For k independent scores with distribution function F, F(X_(j)) is the j-th uniform order statistic (or below it, if F has jumps),
-so the upper quantile b_j(a) of Beta(j, k-j+1) bounds F(X_(j)) with probability 1-a for one fixed j. The band takes the one
-local level a for which ALL of them hold at once with the stated confidence ("equal local levels", Berk & Jones 1979).
+For k independent scores with distribution function F, F(X_(j)) is the j-th uniform order statistic (or below it, if
+F has jumps), so the upper quantile b_j(a) of Beta(j, k-j+1) bounds F(X_(j)) with probability 1-a for one fixed j.
+The band takes the one local level a for which ALL of them hold at once with the stated confidence ("equal local
+levels", Berk & Jones 1979).
 
-The local level solves P(some U_(j) > b_j(a)) = 1 - confidence, a boundary crossing of the uniform empirical process, computed by the
-Poissonised recursion: let N(t) be a Poisson process of rate k; carry the law of N along b_1 < b_2 < ..., dropping at each b_j the
-paths with N(b_j) < j; condition on N(1) = k at the end. Only counts within some twelve standard deviations matter, which makes
-the recursion exact to rounding and O(k^1.5).
+The local level solves P(some U_(j) > b_j(a)) = 1 - confidence, a boundary crossing of the uniform empirical process,
+computed by the Poissonised recursion: let N(t) be a Poisson process of rate k; carry the law of N along b_1 < b_2 <
+..., dropping at each b_j the paths with N(b_j) < j; condition on N(1) = k at the end. Only counts within some twelve
+standard deviations matter, which makes the recursion exact to rounding and O(k^1.5).
 
-Up to `FULL` scores every order statistic is used. Beyond that, the band lives on about 600 of them, geometrically spaced from both
-ends, and the same recursion runs over those alone. The result is not an approximation: a band over fewer thresholds is exactly
-simultaneous for those thresholds, and an order statistic in between takes the bound of the next one above.
+Up to `FULL` scores every order statistic is used. Beyond that, the band lives on about 600 of them, geometrically
+spaced from both ends, and the same recursion runs over those alone. The result is not an approximation: a band over
+fewer thresholds is exactly simultaneous for those thresholds, and an order statistic in between takes the bound of
+the next one above.
 """
 
 from functools import lru_cache
@@ -63,9 +65,9 @@ def log_upper(count: int, confidence: float) -> Array:
     bounds = _beta_upper(local_level(count, confidence), used, count)
     filled = np.full(count + 1, 1.0)
     filled[used[0] - 1 : count] = bounds[np.searchsorted(used, np.arange(used[0], count + 1))]
-    filled = np.log(filled)
-    filled.flags.writeable = False
-    return filled
+    logs: Array = np.log(filled)
+    logs.flags.writeable = False
+    return logs
 
 
 def crossing_probability(count: int, level: float) -> float:
@@ -97,7 +99,7 @@ def _advance(law: Array, first: int, rate: float, needed: int, last: int) -> tup
 def _poisson(counts: NDArray[np.int64], rate: float) -> Array:
     """Poisson probabilities of `counts`."""
     if rate <= 0:
-        return (counts == 0).astype(np.float64)
+        return np.asarray(counts == 0, dtype=np.float64)
     return np.asarray(np.exp(special.xlogy(counts, rate) - rate - special.gammaln(counts + 1.0)))
 
 

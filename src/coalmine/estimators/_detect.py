@@ -1,6 +1,7 @@
 """What a design could have found: the smallest true epsilon that a bound shows above a claim with probability 0.8.
 
-The model of the search is one Gaussian release: held-out scores N(0, 1), inserted scores N(mu, 1), epsilon = epsilon(mu; delta).
+The model of the search is one Gaussian release: held-out scores N(0, 1), inserted scores N(mu, 1), epsilon =
+epsilon(mu; delta).
 """
 
 from collections.abc import Callable

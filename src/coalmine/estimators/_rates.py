@@ -4,8 +4,8 @@
     FPR  P(score >= t | held out)     false alarms
 
 An (epsilon, delta)-DP release obeys 1 - FNR <= e^epsilon FPR + delta and 1 - FPR <= e^epsilon FNR + delta for every threshold
-(Kairouz et al. 2015), so upper bounds on both rates give a lower bound on epsilon. If the rates hold at many thresholds at once,
-the largest epsilon among them holds too.
+(Kairouz et al. 2015), so upper bounds on both rates give a lower bound on epsilon. If the rates hold at many
+thresholds at once, the largest epsilon among them holds too.
 """
 
 from collections.abc import Callable
@@ -108,7 +108,8 @@ def assumptions(scores: Scores) -> tuple[str, ...]:
 def log_binomial_upper(errors: NDArray[np.int64], trials: int, level: float | Array, interval: Interval) -> Array:
     """log of the one-sided upper confidence bound of an error rate after `errors` in `trials`.
 
-    Clopper–Pearson is exact (never misses more often than `level`); Jeffreys is narrower and misses up to 14 % at a nominal 5 %.
+    Clopper–Pearson is exact (never misses more often than `level`); Jeffreys is narrower and misses up to 14 % at a
+    nominal 5 %.
     """
     extra = 0.0 if interval == "clopper-pearson" else 0.5
     errors = np.asarray(errors)

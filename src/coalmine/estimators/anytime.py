@@ -1,12 +1,14 @@
-"""A lower bound that may be looked at after every round: a normal-mixture confidence sequence (Robbins 1970; Howard et al. 2021).
+"""A lower bound that may be looked at after every round: a normal-mixture confidence sequence (Robbins 1970; Howard
+et al. 2021).
 
-Per-round scores of known participation are, given the past, an effect plus a projection of variance at most 1 in units of the null. If that
-noise is sub-Gaussian, then for all n at once, with probability `confidence`,
+Per-round scores of known participation are, given the past, an effect plus a projection of variance at most 1 in
+units of the null. If that noise is sub-Gaussian, then for all n at once, with probability `confidence`,
 
-    mean effect of the first n >= average_n - sqrt( (n rho² + 1)/(n² rho²) · log((n rho² + 1)/(2 miss)²) ),     rho² = 1/tuned_for.
+    mean effect of the first n >= average_n - sqrt( (n rho² + 1)/(n² rho²) · log((n rho² + 1)/(2 miss)²) ),     rho²
+    = 1/tuned_for.
 
-Turning the mean effect into epsilon assumes a Gaussian trade-off curve; without that shape the running number is not a bound. It does
-not apply to a maximum over rounds, nor to post-momentum deltas, whose noise is dependent (use increments).
+Turning the mean effect into epsilon assumes a Gaussian trade-off curve; without that shape the running number is not
+a bound. It does not apply to a maximum over rounds, nor to post-momentum deltas, whose noise is dependent (use increments).
 """
 
 import numpy as np

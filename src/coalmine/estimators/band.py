@@ -1,9 +1,10 @@
 """The default lower bound: all thresholds at once, by a simultaneous band of order statistics.
 
-The papers maximise a pointwise bound over as many thresholds as there are canaries; at zero leakage that number is above zero in 74 % of
-runs with 1,000 canaries. Here the error rates are bounded for all thresholds together (`coalmine.estimators._band`), so the
-maximum is a 95 % bound, and is 24 times less strict than Bonferroni at 1,000 canaries. With an exact null law no confidence
-is spent on false positives and the bound has no ceiling; otherwise held-out canaries get a band of their own, half the risk each.
+The papers maximise a pointwise bound over as many thresholds as there are canaries; at zero leakage that number is
+above zero in 74 % of runs with 1,000 canaries. Here the error rates are bounded for all thresholds together
+(`coalmine.estimators._band`), so the maximum is a 95 % bound, and is 24 times less strict than Bonferroni at 1,000
+canaries. With an exact null law no confidence is spent on false positives and the bound has no ceiling; otherwise
+held-out canaries get a band of their own, half the risk each.
 """
 
 import numpy as np

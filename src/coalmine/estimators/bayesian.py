@@ -1,12 +1,15 @@
-"""A credible lower limit for epsilon from error counts (Zanella-Béguelin et al. 2023, "Bayesian estimation of differential privacy").
+"""A credible lower limit for epsilon from error counts (Zanella-Béguelin et al. 2023, "Bayesian estimation of
+differential privacy").
 
-FNR and FPR get independent Jeffreys posteriors, Beta(½ + errors, ½ + successes). The posterior of epsilon is read off the region of
-rates that an (epsilon, delta)-DP mechanism can have:
+FNR and FPR get independent Jeffreys posteriors, Beta(½ + errors, ½ + successes). The posterior of epsilon is read
+off the region of rates that an (epsilon, delta)-DP mechanism can have:
 
     G(epsilon) = P( lo(FNR) <= FPR <= hi(FNR) ),
-    lo(x) = max(0, 1-delta-x e^epsilon, (1-delta-x) e^-epsilon),   hi(x) = min(1, 1+(delta-x) e^-epsilon, delta+(1-x) e^epsilon).
+    lo(x) = max(0, 1-delta-x e^epsilon, (1-delta-x) e^-epsilon),   hi(x) = min(1, 1+(delta-x) e^-epsilon, delta+(1-x)
+    e^epsilon).
 
-The limit is the quantile G^-1(1 - confidence). A credible statement at one threshold is not a confidence bound, hence `valid=False`.
+The limit is the quantile G^-1(1 - confidence). A credible statement at one threshold is not a confidence bound,
+hence `valid=False`.
 """
 
 from collections.abc import Callable
@@ -82,7 +85,7 @@ def bayesian_quantile(missed: int, found: int, alarms: int, cleared: int, delta:
 
 
 def _posterior(missed: int, found: int, alarms: int, cleared: int, delta: float, nodes: int) -> Callable[[float], float]:
-    """G, the posterior distribution function of epsilon, by the midpoint rule over the quantiles of FNR, denser at both ends."""
+    """G, the posterior distribution function of epsilon, by the midpoint rule over quantiles of FNR, denser at both ends."""
     angle = np.pi * (np.arange(nodes) + 0.5) / nodes
     weights = np.sin(angle) * np.pi / (2 * nodes)
     fnr = special.betaincinv(missed + 0.5, found + 0.5, np.sin(angle / 2) ** 2)

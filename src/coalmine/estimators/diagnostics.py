@@ -1,8 +1,8 @@
 """Do the scores look as the estimate assumes? Tests of shape and width for standardised inserted scores.
 
-Anderson–Darling alone does not protect an estimate at small delta: with 1,000 scores it misses Student's t with 20 degrees of freedom
-in 3 of 4 cases, where the true epsilon is three times the fitted one. The kurtosis test is stronger against heavy tails, and no test
-replaces the flag that says how far the estimate extrapolates.
+Anderson–Darling alone does not protect an estimate at small delta: with 1,000 scores it misses Student's t with 20
+degrees of freedom in 3 of 4 cases, where the true epsilon is three times the fitted one. The kurtosis test is
+stronger against heavy tails, and no test replaces the flag that says how far the estimate extrapolates.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Diagnostics:
 
 
 def diagnose(standardised: Array, null_count: int | None = None) -> Diagnostics:
-    """Diagnostics of inserted scores in units of the null; `null_count` held-out scores set those units, None if the law is known."""
+    """Diagnostics of inserted scores in units of the null, which `null_count` held-out scores set (None: a known law)."""
     count = standardised.size
     mean = float(standardised.mean())
     std = float(standardised.std(ddof=1)) if count > 1 else 0.0

@@ -8,13 +8,13 @@
 
 Where we depart, and why:
 
-* By default the width is the null's (`variance="null"`), only the gap is estimated. Fitting the width too, as the algorithm is printed, turns
-  every error of the width into extra epsilon, because epsilon has a kink with its minimum at equal widths: with 1,000 canaries and no leakage at
-  all the literal estimate averages 0.41. The mean-only estimate is also the one that reproduces the paper's Table 1.
-  `variance="fitted"` is the literal algorithm.
-* Every estimate has an interval, the value that no leakage would give (`floor`) with its p-value, and flags. For the mean-only estimate the interval is
-  the image of a normal interval for the gap; for the fitted one it is the image of a rectangle for gap and width (a percentile
-  bootstrap covers 0 to 73 % there, because of the kink).
+* By default the width is the null's (`variance="null"`), only the gap is estimated. Fitting the width too, as the
+  algorithm is printed, turns every error of the width into extra epsilon, because epsilon has a kink with its
+  minimum at equal widths: with 1,000 canaries and no leakage at all the literal estimate averages 0.41. The
+  mean-only estimate is also the one that reproduces the paper's Table 1. `variance="fitted"` is the literal algorithm.
+* Every estimate has an interval, the value that no leakage would give (`floor`) with its p-value, and flags. For the
+  mean-only estimate the interval is the image of a normal interval for the gap; for the fitted one it is the image
+  of a rectangle for gap and width (a percentile bootstrap covers 0 to 73 % there, because of the kink).
 * `formula="threshold"` is the formula of the first version of the paper, which looks at threshold attacks alone.
 """
 
@@ -76,14 +76,13 @@ def standardise(scores: Scores) -> tuple[Array, int | None]:
     spread = float(held_out.std(ddof=1))
     if spread == 0.0:
         raise NotEnoughCanariesError(
-            "all held-out scores are equal: they have no spread to measure a gap by. Check the score; or give null=... or dim=..."
+            "all held-out scores are equal: they have no spread to measure a gap by. "
+            "Check how they were computed, or give null=... or dim=..."
         )
     return (scores.inserted_values - held_out.mean()) / spread, held_out.size
 
 
-def _mean_only(
-    scores: Scores, standardised: Array, null_count: int | None, delta: float, confidence: float
-) -> PointEstimate:
+def _mean_only(scores: Scores, standardised: Array, null_count: int | None, delta: float, confidence: float) -> PointEstimate:
     """Equal widths: the gap mu is the standardised mean, and epsilon increases with it."""
     count, mu = standardised.size, float(standardised.mean())
     unit = np.sqrt(1 / count + (1 / null_count if null_count else 0.0))  # standard error of mu if nothing leaks
@@ -195,7 +194,9 @@ def _zero_leakage(count: int, null_count: int | None, delta: float) -> Array:
     return np.asarray(gaussian_epsilon(0.0, 1.0, mu, width, delta))
 
 
-def _support(scores: Scores, delta: float, confidence: float, high_at: Callable[[float], float]) -> tuple[dict[str, float], tuple[str, ...]]:
+def _support(
+    scores: Scores, delta: float, confidence: float, high_at: Callable[[float], float]
+) -> tuple[dict[str, float], tuple[str, ...]]:
     """The supported-delta check: at delta = 10/k the scores themselves can contradict the fit.
 
     There the assumption-free band is compared with the upper end of the estimate's interval at the same delta.

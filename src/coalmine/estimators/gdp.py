@@ -1,8 +1,9 @@
 """A lower bound under the assumption of a Gaussian trade-off curve (Nasr et al. 2023, "Tight auditing").
 
-A mu-GDP mechanism has FNR >= Phi(Phi^-1(1 - FPR) - mu), so upper bounds on both rates give mu >= Phi^-1(1 - FPR) - Phi^-1(FNR), and
-epsilon follows from mu (Dong, Roth & Su 2022, Corollary 2.13). Far stronger than the assumption-free bound at small delta, and wrong if
-the true trade-off curve is not Gaussian: the assumption is part of the statement.
+A mu-GDP mechanism has FNR >= Phi(Phi^-1(1 - FPR) - mu), so upper bounds on both rates give mu >= Phi^-1(1 - FPR) -
+Phi^-1(FNR), and epsilon follows from mu (Dong, Roth & Su 2022, Corollary 2.13). Far stronger than the
+assumption-free bound at small delta, and wrong if the true trade-off curve is not Gaussian: the assumption is part
+of the statement.
 """
 
 from functools import lru_cache
@@ -22,9 +23,7 @@ from coalmine.scores import Scores
 SHAPE = "the trade-off curve of the audited release is Gaussian (mu-GDP)"
 
 
-def bound_gdp(
-    scores: Scores, *, delta: float, confidence: float = 0.95, threshold: Threshold | None = None
-) -> LowerBound:
+def bound_gdp(scores: Scores, *, delta: float, confidence: float = 0.95, threshold: Threshold | None = None) -> LowerBound:
     """Lower bound on epsilon if the mechanism is mu-GDP; all thresholds at once (by the band) unless one is given."""
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
     threshold = AllThresholds() if threshold is None else threshold

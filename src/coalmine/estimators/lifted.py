@@ -1,15 +1,17 @@
 """Lower bounds from several runs with several canaries each (Pillutla et al. 2023, "Unleashing the power of randomization").
 
-Each of n runs tests k exchangeable canaries, giving k correlated bits ("XBern"). Their mean has variance mu/k + (k-1)/k mu_2 - mu², where
-mu_l is the probability that l given bits are all one: between mu(1-mu)/k for independent bits and mu(1-mu) for identical ones.
-Estimating mu_2 (order 2), or mu_2 with the help of mu_3 and mu_4 (order 4), lets the interval use what independence there is.
+Each of n runs tests k exchangeable canaries, giving k correlated bits ("XBern"). Their mean has variance mu/k +
+(k-1)/k mu_2 - mu², where mu_l is the probability that l given bits are all one: between mu(1-mu)/k for independent
+bits and mu(1-mu) for identical ones. Estimating mu_2 (order 2), or mu_2 with the help of mu_3 and mu_4 (order 4),
+lets the interval use what independence there is.
 
     symbol    here          meaning
     n, k      runs, bits    training runs; canaries per run
     mu_l      moments[l-1]  average over runs of m_l, where m_1 = mean and m_{l+1} = m_l (k m_1 - l)/(k - l)
 
-Two families: Wilson-type intervals are asymptotic (`valid=False`), Bernstein-type ones hold for every n. In the order-4 variance the code published
-with the paper has mu_4 - mu_3² and other terms in the place of the exact ones; it is wider, and available as `variance="published"`.
+Two families: Wilson-type intervals are asymptotic (`valid=False`), Bernstein-type ones hold for every n. In the
+order-4 variance the code published with the paper has mu_4 - mu_3² and other terms in the place of the exact ones;
+it is wider, and available as `variance="published"`.
 """
 
 from collections.abc import Callable
@@ -93,8 +95,8 @@ def bound_lifted(
 ) -> LowerBound:
     """Lower bound on epsilon from the inserted and held-out canaries of many runs (`scores.labels["run"]`).
 
-    The threshold is fixed beforehand or chosen on a share of the runs (default). Only `kind="bernstein"` is valid for any number of runs;
-    "wilson" is narrower and asymptotic.
+    The threshold is fixed beforehand or chosen on a share of the runs (default). Only `kind="bernstein"` is valid
+    for any number of runs; "wilson" is narrower and asymptotic.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     _validate.one_of("kind", kind, ("wilson", "bernstein"))
@@ -139,7 +141,9 @@ class _Run:
 
 def _runs(scores: Scores, order: int) -> list[_Run]:
     if "run" not in scores.labels:
-        raise AssignmentError("lifted bounds need several training runs: give the scores a 'run' column. For one run use bound_band.")
+        raise AssignmentError(
+            "lifted bounds need several training runs: give the scores a 'run' column. For one run use bound_band."
+        )
     # sorted, so that the result does not depend on the order of the rows
     keys = np.lexsort((scores.value, scores.inserted, scores.labels["run"]))
     run, value, inserted = scores.labels["run"][keys], scores.value[keys], scores.inserted[keys]
@@ -159,8 +163,12 @@ def _epsilon(
     runs: list[_Run], threshold: float, delta: float, miss: float, order: int, kind: Kind, variance: VarianceForm
 ) -> float:
     """log((TPR_left - delta)/FPR_right) and, from the same two events, log((1 - delta - FPR_right)/(1 - TPR_left))."""
-    found, _ = _xbern([run.inserted for run in runs], threshold, order).interval(miss, order=order, kind=kind, variance=variance)
-    _, alarms = _xbern([run.held_out for run in runs], threshold, order).interval(miss, order=order, kind=kind, variance=variance)
+    found, _ = _xbern([run.inserted for run in runs], threshold, order).interval(
+        miss, order=order, kind=kind, variance=variance
+    )
+    _, alarms = _xbern([run.held_out for run in runs], threshold, order).interval(
+        miss, order=order, kind=kind, variance=variance
+    )
     with np.errstate(divide="ignore"):
         seen = np.log(max(found - delta, 0.0)) - np.log(alarms)
         cleared = np.log(max(1 - delta - alarms, 0.0)) - np.log(1 - found)
@@ -172,7 +180,9 @@ def _xbern(groups: list[Array], threshold: float, order: int) -> XBern:
     return XBern.of(means, np.array([group.size for group in groups]), order)
 
 
-def _choose(runs: list[_Run], threshold: Fixed | Split, limit: Callable[[list[_Run], float], float]) -> tuple[list[_Run], float]:
+def _choose(
+    runs: list[_Run], threshold: Fixed | Split, limit: Callable[[list[_Run], float], float]
+) -> tuple[list[_Run], float]:
     """(runs to judge by, threshold)."""
     if isinstance(threshold, Fixed):
         return runs, float(threshold.value)

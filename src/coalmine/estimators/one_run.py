@@ -3,22 +3,25 @@
 m canaries are each inserted by their own fair coin. From the scores alone, the auditor guesses "inserted" for the highest and
 "held out" for the lowest, and abstains on the others; what counts is the number of right guesses.
 
-* `bound_one_run`: Steinke, Nasr & Jagielski (2023). If the training is (epsilon, delta)-DP, the number of right guesses among r is dominated
-  by Binomial(r, q) with q = 1/(1+e^-epsilon), up to a term for delta. With v right guesses the p-value of epsilon is
+* `bound_one_run`: Steinke, Nasr & Jagielski (2023). If the training is (epsilon, delta)-DP, the number of right
+  guesses among r is dominated by Binomial(r, q) with q = 1/(1+e^-epsilon), up to a term for delta. With v right
+  guesses the p-value of epsilon is
 
       beta + 2 m delta · max_{1<=i<=v} P(v > B >= v-i) / i,     beta = P(B >= v),  B ~ Binomial(r, q).
 
-* `bound_one_run_fdp`: Mahloujifar, Melis & Chaudhuri (2024). The same counts tested against a whole trade-off curve, here mu-GDP; stronger,
-  and an (epsilon, delta) statement only under that shape.
+* `bound_one_run_fdp`: Mahloujifar, Melis & Chaudhuri (2024). The same counts tested against a whole trade-off curve,
+  here mu-GDP; stronger, and an (epsilon, delta) statement only under that shape.
 
-How many guesses to make must not depend on who was inserted: the counts are arguments, with a default that depends on m alone. Scores tied
-across the limit of the guesses are counted as if the tie had been broken against the auditor, so the result does not depend on row order.
+How many guesses to make must not depend on who was inserted: the counts are arguments, with a default that depends
+on m alone. Scores tied across the limit of the guesses are counted as if the tie had been broken against the
+auditor, so the result does not depend on row order.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 from scipy.optimize import brentq
 
@@ -55,14 +58,12 @@ class Guesses:
 
     @classmethod
     def default(cls, canaries: int) -> "Guesses":
-        """A tenth of the canaries at each end: near the best choice for true epsilons between 3 and 15, whatever they turn out."""
+        """A tenth of the canaries at each end, whatever the scores turn out to be; `best_guesses` plans for a claim."""
         each = max(1, min(canaries // 10, _MOST_GUESSES))
         return cls(each, each if canaries > 1 else 0)
 
 
-def bound_one_run(
-    scores: Scores, *, delta: float, confidence: float = 0.95, guesses: Guesses | None = None
-) -> LowerBound:
+def bound_one_run(scores: Scores, *, delta: float, confidence: float = 0.95, guesses: Guesses | None = None) -> LowerBound:
     """Lower bound on epsilon from guesses about coin-flipped canaries; assumes nothing about the scores."""
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
 
@@ -72,9 +73,7 @@ def bound_one_run(
     return _bound(scores, guesses, delta, confidence, limit, "one run (Steinke et al.)", (COINS,))
 
 
-def bound_one_run_fdp(
-    scores: Scores, *, delta: float, confidence: float = 0.95, guesses: Guesses | None = None
-) -> LowerBound:
+def bound_one_run_fdp(scores: Scores, *, delta: float, confidence: float = 0.95, guesses: Guesses | None = None) -> LowerBound:
     """Lower bound on epsilon from the same guesses if the mechanism is mu-GDP."""
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
 
@@ -131,7 +130,7 @@ def right_guesses(scores: Scores, guesses: Guesses) -> int:
     )
 
 
-def _right_at_top(value: Array, truth: Array, count: int) -> int:
+def _right_at_top(value: Array, truth: NDArray[np.bool_], count: int) -> int:
     if count == 0:
         return 0
     limit = np.partition(value, value.size - count)[value.size - count]

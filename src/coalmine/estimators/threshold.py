@@ -1,7 +1,7 @@
 """Bounds from error counts at thresholds: fixed beforehand, chosen on a split, or all of them with the multiplicity paid.
 
-`bound_pointwise` is the number that the one-shot papers print as epsilon_lo. It is here for comparison and says itself that it is
-not a bound.
+`bound_pointwise` is the number that the one-shot papers print as epsilon_lo. It is here for comparison and says
+itself that it is not a bound.
 """
 
 from functools import lru_cache
@@ -14,7 +14,6 @@ from coalmine.estimators import _band, _detect, _rates
 from coalmine.estimators._rates import AllThresholds, Fixed, Interval, Split, Threshold
 from coalmine.estimators.band import band_rates
 from coalmine.scores import Scores
-
 
 _EVERY_THRESHOLD = 20_000  # bound_pointwise looks at every score up to this many canaries, at the band's grid beyond
 
@@ -29,8 +28,8 @@ def bound_threshold(
 ) -> LowerBound:
     """Lower bound on epsilon from binomial bounds on the two error rates.
 
-    `threshold` is `Fixed(t)`, `Split()` or `AllThresholds()` (default). The risk is halved between the two rates unless the null is exact.
-    With `interval="jeffreys"` the bound is approximate and `valid` is False.
+    `threshold` is `Fixed(t)`, `Split()` or `AllThresholds()` (default). The risk is halved between the two rates
+    unless the null is exact. With `interval="jeffreys"` the bound is approximate and `valid` is False.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     _validate.one_of("interval", interval, _rates.INTERVALS)
@@ -57,13 +56,11 @@ def bound_threshold(
     )
 
 
-def bound_pointwise(
-    scores: Scores, *, delta: float, confidence: float = 0.95, interval: Interval = "jeffreys"
-) -> LowerBound:
+def bound_pointwise(scores: Scores, *, delta: float, confidence: float = 0.95, interval: Interval = "jeffreys") -> LowerBound:
     """The papers' epsilon_lo: a pointwise bound, maximised over all thresholds without paying for it. Not a bound.
 
-    Jeffreys intervals at the full level for each of the two rates, as in the code released with the one-shot paper. With no leakage
-    at all it is above zero in about 3 of 4 runs with 1,000 canaries.
+    Jeffreys intervals at the full level for each of the two rates, as in the code released with the one-shot paper.
+    With no leakage at all it is above zero in about 3 of 4 runs with 1,000 canaries.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     _validate.one_of("interval", interval, _rates.INTERVALS)
@@ -90,9 +87,7 @@ def bound_pointwise(
     )
 
 
-def choose(
-    scores: Scores, threshold: Fixed | Split, *, delta: float, confidence: float
-) -> tuple[Scores, float, str]:
+def choose(scores: Scores, threshold: Fixed | Split, *, delta: float, confidence: float) -> tuple[Scores, float, str]:
     """(scores to judge by, threshold, how the choice was paid for)."""
     if isinstance(threshold, Fixed):
         return scores, float(threshold.value), "one threshold, fixed beforehand"

@@ -1,0 +1,196 @@
+"""Before the run: what could an audit of this size find?
+
+Every answer is by simulation of one Gaussian release (scores N(0,1) held out, N(mu,1) inserted) or by a bound's own
+formula under perfect separation. Nothing here looks at scores of a real run.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from coalmine import _validate
+from coalmine._random import stream
+from coalmine.contracts import LowerBound
+from coalmine.errors import AuditError
+from coalmine.estimators import BOUNDS
+from coalmine.estimators.one_run import Guesses, one_run_epsilon, right_guesses
+from coalmine.gaussian import gaussian_epsilon, gaussian_gap
+from coalmine.nulls import GaussianNull
+from coalmine.scores import Scores
+
+_LARGEST_DESIGN = 1_000_000
+
+
+@dataclass(frozen=True)
+class Design:
+    """The size of an audit: all that a bound's power depends on.
+
+    `held_out=None` means that the law of held-out scores is known exactly, up to `slack` nats.
+    """
+
+    inserted: int
+    held_out: int | None = None
+    slack: float = 0.0
+
+    @classmethod
+    def of(cls, scores: Scores) -> "Design":
+        """The design behind these scores."""
+        if scores.null is not None:
+            return cls(int(scores.inserted.sum()), None, scores.null.slack)
+        return cls(int(scores.inserted.sum()), int((~scores.inserted).sum()))
+
+    def bound(self, method: str, *, delta: float, confidence: float) -> LowerBound:
+        """The bound of this design under perfect separation: its epsilon is the ceiling, and it knows what it can detect."""
+        _validate.one_of("method", method, BOUNDS)
+        held_out = self.inserted if self.held_out is None and method.startswith("one-run") else self.held_out or 0
+        null = GaussianNull(slack=self.slack) if self.held_out is None else None
+        scores = Scores.of(np.full(self.inserted, 1e6), np.linspace(-0.5, 0.5, held_out), null=null, assignment="coins")
+        return BOUNDS[method](scores, delta=delta, confidence=confidence)
+
+
+def ceilings(design: Design, *, delta: float, confidence: float = 0.95) -> dict[str, float]:
+    """The value of each bound under perfect separation; bounds that need several runs are left out."""
+    found = {}
+    for method in BOUNDS:
+        try:
+            found[method] = design.bound(method, delta=delta, confidence=confidence).ceiling
+        except AuditError:  # lifted needs runs
+            continue
+    return found
+
+
+def detectable(claim: float, design: Design, *, delta: float, confidence: float = 0.95, method: str = "band") -> float:
+    """The smallest true epsilon that the audit shows to be above `claim` with probability 0.8.
+
+    >>> 4.38 < detectable(4.377, Design(inserted=1000), delta=1e-5) < 9.0
+    True
+    """
+    claim, delta = _validate.non_negative("claim", claim), _validate.delta(delta)
+    return design.bound(method, delta=delta, confidence=confidence).detectable_above(claim)
+
+
+def noticeable_noise_factor(claim: float, found: float, delta: float) -> float:
+    """How many times too small the noise must be for a claim of `claim` to turn into a true epsilon of `found`."""
+    return gaussian_gap(found, delta) / gaussian_gap(claim, delta) if np.isfinite(found) else float("inf")
+
+
+def canaries_needed(
+    claim: float, *, delta: float, noise_factor: float = 2.0, confidence: float = 0.95, sampled: bool = False
+) -> int | None:
+    """Inserted canaries for which noise too small by `noise_factor` is noticed with probability 0.8 by the band.
+
+    Rounded up to two digits; None if a million are not enough. `sampled` means as many held-out canaries instead of
+    an exact null.
+    """
+    claim, delta = _validate.positive("claim", claim), _validate.delta(delta)
+    worst = float(
+        gaussian_epsilon(
+            0.0, 1.0, _validate.between("noise_factor", noise_factor, 1.0, np.inf) * gaussian_gap(claim, delta), 1.0, delta
+        )
+    )
+
+    def enough(count: int) -> bool:
+        design = Design(count, count if sampled else None)
+        return detectable(claim, design, delta=delta, confidence=confidence) <= worst
+
+    low, high = 1, 10
+    while not enough(high):
+        low, high = high, high * 4
+        if high > _LARGEST_DESIGN:
+            return None
+    while high > low * 1.02 + 1:
+        middle = round((low * high) ** 0.5)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    step = 10 ** max(0, len(str(high)) - 2)
+    return int(-(-high // step) * step)
+
+
+@lru_cache(maxsize=64)
+def best_guesses(canaries: int, epsilon: float, *, delta: float, confidence: float = 0.95) -> tuple[Guesses, float]:
+    """The guess counts that give the largest median one-run bound if the true epsilon is `epsilon`, and that bound.
+
+    To be fixed before the run: from the claim, never from the scores.
+    """
+    canaries = _validate.whole("canaries", canaries, least=2)
+    mu, best = gaussian_gap(_validate.positive("epsilon", epsilon), _validate.delta(delta)), (Guesses.default(canaries), 0.0)
+    tables = []
+    for replicate in range(25):
+        rng = stream(0, "guesses", replicate)
+        coins = rng.random(canaries) < 0.5
+        coins[0] = True
+        tables.append(Scores(rng.standard_normal(canaries) + mu * coins, coins, assignment="coins", null=GaussianNull()))
+    for share in (0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5):
+        each = int(share * canaries)
+        if each < 1:
+            continue
+        guesses = Guesses(each, each)
+        right = int(np.median([right_guesses(table, guesses) for table in tables]))
+        found = one_run_epsilon(canaries, guesses.total, right, delta, confidence)
+        best = max(best, (guesses, found), key=lambda pair: pair[1])
+    return best
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an audit of this design can say about a claim."""
+
+    claim: float
+    delta: float
+    confidence: float
+    noise_multiplier: float  # of a single Gaussian release with this claim
+    design: Design
+    ceilings: dict[str, float]
+    detectable: float
+    noise_factor: float
+    sufficient: bool  # would notice half the noise
+    canaries_needed: int | None
+    guesses: Guesses
+    guesses_bound: float
+
+    def __str__(self) -> str:
+        null = "exact null law" if self.design.held_out is None else f"{self.design.held_out} held-out canaries"
+        ceiling = self.ceilings["band"]
+        shown = "no ceiling" if np.isinf(ceiling) else f"ceiling {ceiling:.3g}"
+        found = (
+            f"an epsilon of {self.detectable:.3g} or more, that is noise too small by a factor of {self.noise_factor:.2f}"
+            if np.isfinite(self.detectable)
+            else "no violation of any size"
+        )
+        needed = "more than a million" if self.canaries_needed is None else f"{self.canaries_needed:,}"
+        half = "would be noticed" if self.sufficient else "would probably be missed"
+        guesses = f"{self.guesses.positive} highest + {self.guesses.negative} lowest of {2 * self.design.inserted:,} coins"
+        return "\n".join(
+            [
+                f"Plan for a claim of epsilon = {self.claim:g} at delta = {self.delta:g}, {self.confidence:.0%} confidence",
+                f"  equivalent noise   {self.noise_multiplier:.4g} (noise multiplier of a single Gaussian release)",
+                f"  design             {self.design.inserted:,} inserted canaries, {null}: {shown}",
+                f"  would notice       {found} (probability 0.8)",
+                f"  half the noise     {half}; to notice it takes about {needed} canaries",
+                f"  one-run guesses    {guesses}; median bound {self.guesses_bound:.3g} if the claim is tight",
+            ]
+        )
+
+
+def plan(claim: float, *, delta: float, design: Design | None = None, confidence: float = 0.95) -> Plan:
+    """Ceiling, smallest detectable violation, canaries needed and guess counts for a claim, before the run."""
+    claim, delta = _validate.positive("claim", claim), _validate.delta(delta)
+    confidence = _validate.confidence(confidence)
+    design = Design(inserted=1000) if design is None else design
+    found = detectable(claim, design, delta=delta, confidence=confidence)
+    mu = gaussian_gap(claim, delta)
+    guesses, guesses_bound = best_guesses(2 * design.inserted, claim, delta=delta, confidence=confidence)
+    return Plan(
+        claim=claim,
+        delta=delta,
+        confidence=confidence,
+        noise_multiplier=1 / mu,
+        design=design,
+        ceilings=ceilings(design, delta=delta, confidence=confidence),
+        detectable=found,
+        noise_factor=noticeable_noise_factor(claim, found, delta),
+        sufficient=found <= float(gaussian_epsilon(0.0, 1.0, 2 * mu, 1.0, delta)),
+        canaries_needed=canaries_needed(claim, delta=delta, confidence=confidence, sampled=design.held_out is not None),
+        guesses=guesses,
+        guesses_bound=guesses_bound,
+    )

@@ -1,0 +1,121 @@
+"""Does this installation compute what it should? Oracles and null calibration, in about half a minute.
+
+Statistical checks use fixed seeds
+and thresholds that a correct installation would miss once in a million times.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from coalmine._random import stream
+from coalmine.accounting import claim
+from coalmine.estimators import BOUNDS
+from coalmine.estimators._band import local_level
+from coalmine.estimators.gaussian_fit import estimate_gaussian
+from coalmine.gaussian import gaussian_epsilon
+from coalmine.nulls import CosineNull, GaussianNull
+from coalmine.participation import Once, Poisson
+from coalmine.scores import Scores
+from coalmine.simulation import simulate_gaussian_mechanism
+
+FALSE_ALARM = 1e-6
+_AUDITS, _CANARIES, _CONFIDENCE = 400, 200, 0.95
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check, its outcome, and what was seen."""
+
+    name: str
+    passed: bool
+    seen: str
+
+    def __str__(self) -> str:
+        return f"{'ok  ' if self.passed else 'FAIL'}  {self.name}: {self.seen}"
+
+
+def selftest(track: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> tuple[Check, ...]:
+    """Run all checks; `track` wraps their sequence, for a progress bar."""
+    return tuple(check() for check in track(_checks()))
+
+
+def _checks() -> list[Callable[[], Check]]:
+    valid = [name for name in BOUNDS if name not in ("bayesian", "pointwise", "lifted")]
+    calibrations = [lambda name=name, exact=exact: _null_rate(name, exact) for name in valid for exact in (True, False)]
+    return [_gaussians, _cosines, _band_level, _accountants, _mechanism, *calibrations]
+
+
+def _gaussians() -> Check:
+    """Values computed with 60 digits."""
+    truth = {
+        (1.0, 1.0): 4.88655411746,
+        (0.0, 1.05): 0.940202411602,
+        (20.0, 0.9): 365.909352926,
+        (300.0, 0.5): 185736.310541,
+        (0.0, 1000.0): 11964043.6166,
+    }
+    worst = max(abs(gaussian_epsilon(0, 1, gap, width, 1e-6) / value - 1) for (gap, width), value in truth.items())
+    return Check("two Gaussians against 60-digit values", worst < 1e-10, f"largest relative error {worst:.1e}")
+
+
+def _cosines() -> Check:
+    truth = {(200, 5.0): -15.84573938, (10_000, 20.0): -208.0065929, (1_000_000, 40.0): -805.2483236}
+    worst = max(abs(CosineNull(dim).logsf(z * dim**-0.5) / value - 1) for (dim, z), value in truth.items())
+    return Check("tails of the cosine null", worst < 1e-8, f"largest relative error {worst:.1e}")
+
+
+def _band_level() -> Check:
+    """The local level of the band against brute force."""
+    count, level = 50, local_level(50, _CONFIDENCE)
+    uniforms = np.sort(stream(0, "selftest band").random((20_000, count)), axis=1)
+    orders = np.arange(1, count + 1)
+    crossed = (uniforms > special.betainccinv(orders, count - orders + 1.0, level)).any(axis=1).mean()
+    margin = -special.ndtri(FALSE_ALARM / 2) * np.sqrt(0.05 * 0.95 / 20_000)
+    return Check("simultaneous band by brute force", abs(crossed - 0.05) < margin, f"misses {crossed:.2%}, should be 5%")
+
+
+def _accountants() -> Check:
+    """dp-accounting as a referee of the analytic formula, and of itself."""
+    import dp_accounting
+
+    ours, theirs = claim(Once(), noise_multiplier=0.7, delta=1e-6).epsilon, dp_accounting.get_epsilon_gaussian(0.7, 1e-6)
+    sampled = claim(Poisson(rate=0.05, rounds=20), noise_multiplier=2.0, delta=1e-5)
+    renyi = claim(Poisson(rate=0.05, rounds=20), noise_multiplier=2.0, delta=1e-5, accountant="rdp")
+    passed = abs(ours / theirs - 1) < 1e-9 and sampled.epsilon < renyi.epsilon
+    return Check(
+        "claims against dp-accounting",
+        passed,
+        f"analytic {ours:.6f} = {theirs:.6f}, PLD {sampled.epsilon:.4f} < RDP {renyi.epsilon:.4f}",
+    )
+
+
+def _mechanism() -> Check:
+    """One simulated release in ten million dimensions recovers the analytic epsilon."""
+    sigma, delta = 1.0, 1e-5
+    found = estimate_gaussian(
+        simulate_gaussian_mechanism(10_000_000, 1000, sigma, seed=0), delta=delta, confidence=1 - FALSE_ALARM
+    )
+    truth = claim(Once(), noise_multiplier=sigma, delta=delta).epsilon
+    return Check("estimate of a Gaussian release", found.low < truth < found.high, f"{found.epsilon:.3f}, analytic {truth:.3f}")
+
+
+def _null_rate(name: str, exact: bool) -> Check:
+    """With no leakage at all, a 95 % bound may exceed zero in 5 % of audits."""
+    alarms = 0
+    for audit in range(_AUDITS):
+        rng = stream(0, "selftest null", name, int(exact), audit)
+        coins = rng.random(2 * _CANARIES) < 0.5
+        values = rng.standard_normal(2 * _CANARIES)
+        scores = Scores(values, coins, assignment="coins", null=GaussianNull() if exact else None)
+        alarms += BOUNDS[name](scores, delta=1e-5, confidence=_CONFIDENCE).epsilon > 0
+    limit = next(count for count in range(_AUDITS) if special.bdtrc(count, _AUDITS, 1 - _CONFIDENCE) < FALSE_ALARM)
+    null = "exact null" if exact else "held-out null"
+    return Check(
+        f"no false alarms: {name}, {null}",
+        alarms <= limit,
+        f"{alarms} alarms in {_AUDITS} audits without leakage, {limit} allowed",
+    )

@@ -1,0 +1,67 @@
+"""The verdict: a claim against the primary lower bound of the same game, like with like.
+
+VIOLATED       the valid bound exceeds the claim: with the stated confidence, the claim is false
+INCONCLUSIVE   this design could not have shown a violation: its ceiling is not above the claim, or it would have
+missed half the noise CONSISTENT     otherwise: a violation of that size would probably have been seen, and was not
+"""
+
+import math
+
+from coalmine.contracts import Claim, Game, LowerBound, Verdict
+from coalmine.errors import MismatchError
+from coalmine.estimators.power import noticeable_noise_factor
+from coalmine.gaussian import gaussian_epsilon, gaussian_gap
+
+HALF_NOISE = 2.0
+
+
+def judge(claim: Claim, bound: LowerBound, game: Game | None = None) -> Verdict:
+    """Compare a claim with a lower bound measured in `game`; a mismatch is an error, not a comparison."""
+    _check_comparable(claim, bound, game or Game())
+    detectable = bound.detectable_above(claim.epsilon) if math.isfinite(claim.epsilon) else math.inf
+    factor = noticeable_noise_factor(claim.epsilon, detectable, claim.delta) if 0 < claim.delta < 1 else math.inf
+    if bound.epsilon > claim.epsilon:
+        shown = f"with {bound.confidence:.0%} confidence epsilon is at least {bound.epsilon:.3g}"
+        reason = f"{shown}, more than the {claim.epsilon:.3g} claimed"
+        return Verdict("VIOLATED", reason, detectable, factor)
+    if not math.isfinite(claim.epsilon):
+        return Verdict("INCONCLUSIVE", "the claim is infinite: nothing could exceed it", detectable, factor)
+    if not bound.ceiling > claim.epsilon:
+        reason = f"even perfect separation would show only {bound.ceiling:.3g}, not more than the {claim.epsilon:.3g} claimed"
+        return Verdict("INCONCLUSIVE", f"{reason}; use more canaries or an exact null", detectable, factor)
+    if detectable > _half_noise(claim):
+        seen = (
+            f"only noise too small by a factor of {factor:.2g} would have been noticed"
+            if math.isfinite(factor)
+            else "no violation would have been noticed"
+        )
+        return Verdict("INCONCLUSIVE", f"{seen}; half the noise would probably have been missed", detectable, factor)
+    reason = f"no leak above the claim was found; noise too small by a factor of {factor:.2g} would have been noticed"
+    return Verdict("CONSISTENT", reason, detectable, factor)
+
+
+def _half_noise(claim: Claim) -> float:
+    """Epsilon of the same mechanism with half its noise; of a single Gaussian release if the mechanism is not known."""
+    if claim.half_noise_epsilon is not None:
+        return claim.half_noise_epsilon
+    if not 0 < claim.delta < 1:
+        return math.inf
+    return float(gaussian_epsilon(0.0, 1.0, HALF_NOISE * gaussian_gap(claim.epsilon, claim.delta), 1.0, claim.delta))
+
+
+def _check_comparable(claim: Claim, bound: LowerBound, game: Game) -> None:
+    if not bound.valid:
+        raise MismatchError(
+            f"the {bound.method!r} number is approximate and cannot decide about a claim; "
+            "make a valid bound primary (band is the default)."
+        )
+    if claim.delta != bound.delta:
+        raise MismatchError(
+            f"the claim is for delta = {claim.delta:g}, the bound for delta = {bound.delta:g}; compute both for the same delta."
+        )
+    differences = claim.game.differences(game)
+    if differences:
+        raise MismatchError(
+            "the claim and the scores do not describe the same game (claim against scores): " + "; ".join(differences) + ". "
+            "Account the canaries of this view: what its adversary knows, how often they took part, added or replaced."
+        )
