@@ -245,7 +245,8 @@ def _start_of(pair: _Pair, epsilon: Array) -> Array:
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         narrow = np.sqrt(pair.m**2 + 4 * pair.a * (pair.l + epsilon))
         wide = np.hypot(pair.m, 2 * np.sqrt(pair.a) * np.sqrt(pair.l + epsilon))
-        return np.asarray((epsilon - pair.c) / ((pair.b + np.where(pair.l < 0, narrow, wide)) / 2))
+        t = (epsilon - pair.c) / ((pair.b + np.where(pair.l < 0, narrow, wide)) / 2)
+    return np.asarray(np.minimum(t, _BEYOND_FLOAT))
 
 
 def _invert(pair: _Pair, log_delta: Array) -> Array:
