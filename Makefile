@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
-.PHONY: run test lint calibrate bench golden clean help
+.PHONY: run test lint calibrate bench clean help
 
 run: $(STAMP)  ## self-test, then the audit of a simulated release
 	$(BIN)/coalmine selftest

@@ -6,6 +6,7 @@ Each function returns the value it accepted, converted to a plain number.
 
 import math
 from collections.abc import Collection
+from numbers import Integral
 from typing import Any
 
 
@@ -13,7 +14,7 @@ def number(name: str, value: Any) -> float:
     """Any real number or infinity, not NaN."""
     try:
         converted = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last for whole numbers beyond the largest float
         raise ValueError(f"{name}={value!r} is not a number.") from None
     if math.isnan(converted):
         raise ValueError(f"{name} is NaN; a number is needed.")
@@ -69,12 +70,12 @@ def whole(name: str, value: Any, *, least: int = 0) -> int:
     converted = number(name, value)
     if not (converted >= least and converted == math.floor(converted) and converted < math.inf):
         raise ValueError(_message(name, value, f"a whole number of at least {least}"))
-    return int(value)
+    return int(value) if isinstance(value, Integral) else int(converted)  # a float cannot hold every large whole number
 
 
 def one_of(name: str, value: str, allowed: Collection[str]) -> str:
     """One of the words in `allowed`."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ValueError(_message(name, value, "one of " + ", ".join(repr(word) for word in allowed)))
     return value
 

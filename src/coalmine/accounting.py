@@ -1,14 +1,21 @@
 """What is claimed: (Gaussian noise, participation, relation) -> `Claim`, with dp-accounting as the accountant.
 
-    participation            accountant
-    Once, Repeated(r)        analytic: one Gaussian with noise multiplier sigma/sqrt(r) (Balle & Wang 2018; the
-    adversary knows the rounds) Poisson                  privacy loss distributions ("pld", default) or Rényi ("rdp")
-    FixedSize                Rényi ("rdp"), replace-one relation
+    participation       accountant
+    Once, Repeated(r)   analytic: one Gaussian with noise multiplier sigma/sqrt(r) (Balle & Wang 2018); the adversary
+                        knows the rounds
+    Poisson             privacy loss distributions ("pld", default) or Rényi ("rdp")
+    FixedSize           Rényi ("rdp"), replace-one relation
 
 `noise_multiplier` is the standard deviation of the noise on the SUM of clipped updates, in units of the clip norm.
+Adding or removing one client moves that sum by up to one clip norm, replacing one by up to two; dp-accounting wants the
+noise in units of that movement.
 """
 
+import logging
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, Literal
 
 from coalmine import _validate
@@ -19,6 +26,9 @@ from coalmine.participation import FixedSize, Once, Participation, Poisson, Repe
 Accountant = Literal["auto", "analytic", "pld", "rdp"]
 Relation = Literal["add-or-remove-one", "replace-one"]
 RELATIONS = ("add-or-remove-one", "replace-one")
+_SENSITIVITY: dict[str, float] = {"add-or-remove-one": 1.0, "replace-one": 2.0}
+_PRECISION = 1e-5  # of a calibrated noise multiplier, relative
+_LEAST_NOISE = 1e-3  # dp-accounting overflows not far below; epsilon is beyond 10⁵ there, and infinity is a true upper bound
 
 
 def claim(
@@ -71,8 +81,10 @@ def claimed_delta(
     accountant, relation = _resolve(participation, accountant, relation)
     if accountant == "analytic":
         return float(gaussian_delta(0.0, 1.0, _gap(participation, noise_multiplier, relation), 1.0, epsilon))
+    if noise_multiplier / _SENSITIVITY[relation] < _LEAST_NOISE:
+        return 1.0
     composed = _compose(participation, noise_multiplier, accountant, relation)
-    return float(composed.get_delta(epsilon))
+    return min(1.0, float(composed.get_delta(epsilon)))  # the pessimistic rounding of a grid may pass 1
 
 
 def calibrate_noise(
@@ -92,23 +104,37 @@ def calibrate_noise(
     accountant, relation = _resolve(participation, accountant, relation)
     if accountant == "analytic":
         return _gap(participation, 1.0, relation) / gaussian_gap(epsilon, delta)
+
+    @cache
+    def excess(log_noise: float, by: str) -> float:
+        found = _epsilon(participation, math.exp(log_noise), delta, by, relation)
+        return min(found, 2 * epsilon + 1) - epsilon  # finite, as the search needs it
+
+    # without sampling the noise would have to be this; Rényi accounting is looser, but not by a factor of 4
+    unsampled = _SENSITIVITY[relation] * math.sqrt(getattr(participation, "rounds", 1)) / gaussian_gap(epsilon, delta)
+    log_noise = _zero(lambda x: excess(x, "rdp"), 0.0, step=1.0, most=math.log(4 * unsampled))
+    if log_noise is not None and accountant == "pld":  # tighter than Rényi and slower: searched near it
+        log_noise = _zero(lambda x: excess(x, "pld"), log_noise, step=0.125, most=log_noise + 0.5)
+    if log_noise is None:
+        raise ValueError(
+            f"accountant={accountant!r} finds no noise multiplier with epsilon={epsilon:g} at delta={delta:g}; "
+            "ask for a larger epsilon or delta, or take the other accountant ('pld' or 'rdp')."
+        )
+    return math.exp(log_noise + _PRECISION)
+
+
+def _zero(excess: Callable[[float], float], start: float, *, step: float, most: float) -> float | None:
+    """Where a decreasing function crosses zero, searched outwards from `start`; None if it is positive up to `most`."""
     from scipy.optimize import brentq
 
-    def excess(log_noise: float, by: str) -> float:
-        return min(_epsilon(participation, math.exp(log_noise), delta, by, relation), 1e6) - epsilon
-
-    low, high = math.log(1e-2), 0.0
-    while excess(high, "rdp") > 0:
-        low, high = high, high + 1
-    while excess(low, "rdp") < 0:
-        low, high = low - 1, low
-    found = float(brentq(excess, low, high, args=("rdp",), xtol=1e-6))
-    if accountant == "pld":  # tighter than Rényi and slower: searched just below it
-        low = found - 0.5
-        while excess(low, "pld") < 0:
-            low -= 0.5
-        found = float(brentq(excess, low, found + 1e-3, args=("pld",), xtol=1e-6))
-    return math.exp(found + 1e-6)
+    low = high = start
+    while excess(high) > 0:
+        if high > most:
+            return None
+        low, high = high, high + step
+    while excess(low) <= 0:
+        low, high = low - step, low
+    return float(brentq(excess, low, high, xtol=_PRECISION / 2))
 
 
 def _resolve(
@@ -144,18 +170,36 @@ def _epsilon(participation: Participation, noise: float, delta: float, accountan
         return math.inf
     if accountant == "analytic":
         return float(gaussian_epsilon(0.0, 1.0, _gap(participation, noise, relation), 1.0, delta))
+    if noise / _SENSITIVITY[relation] < _LEAST_NOISE:
+        return math.inf
     return float(_compose(participation, noise, accountant, relation).get_epsilon(delta))
 
 
 def _gap(participation: Participation, noise: float, relation: Relation) -> float:
-    """mu of the Gaussian: sensitivity times sqrt(participations) over the noise; replacing moves the sum by up to 2."""
+    """mu of the Gaussian: sensitivity times sqrt(participations) over the noise."""
     times = participation.times if isinstance(participation, Repeated) else 1
-    return (2.0 if relation == "replace-one" else 1.0) * math.sqrt(times) / noise
+    return _SENSITIVITY[relation] * math.sqrt(times) / noise
 
 
 def _compose(participation: Participation, noise: float, accountant: str, relation: Relation) -> Any:
-    sensitivity = 2.0 if relation == "replace-one" and isinstance(participation, (Once, Repeated)) else 1.0
-    return _fresh(accountant, relation, noise).compose(_event(participation, noise / sensitivity))
+    noise = noise / _SENSITIVITY[relation]
+    with _without_left_out_orders():
+        return _fresh(accountant, relation, noise).compose(_event(participation, noise))
+
+
+@contextmanager
+def _without_left_out_orders() -> Iterator[None]:
+    """dp-accounting warns of each Rényi order that it leaves out; the smallest epsilon of the others is still a true claim."""
+
+    def worth_saying(record: logging.LogRecord) -> bool:
+        return "Excluding this order" not in record.getMessage()
+
+    logger = logging.getLogger("absl")
+    logger.addFilter(worth_saying)
+    try:
+        yield
+    finally:
+        logger.removeFilter(worth_saying)
 
 
 def _fresh(accountant: str, relation: Relation, noise: float) -> Any:

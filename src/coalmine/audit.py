@@ -86,10 +86,10 @@ def _estimates(
 def _caveats(scores: Scores, estimates: tuple[PointEstimate, ...], claim: Claim | None) -> tuple[str, ...]:
     """What a reader must know before quoting the numbers."""
     caveats = list(estimates[0].flags) if estimates else []
-    if claim is not None and claim.accountant == "stated":
-        unstated = ", ".join(claim.game.unstated)
+    if claim is not None:
+        unstated = ", ".join(dict.fromkeys((*claim.game.unstated, *scores.game.unstated)))
         if unstated:
-            caveats.append(f"claim: stated without {unstated}; make sure that it is the claim for these canaries")
+            caveats.append(f"claim: {unstated} not stated on both sides; make sure that it is the claim for these canaries")
     if scores.null is None and scores.assignment == "unknown":
         caveats.append("assignment: held-out canaries must differ from inserted ones in nothing but taking part")
     caveats.append("scope: one run and random canaries; a crafted attack may find more")

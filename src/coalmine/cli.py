@@ -51,7 +51,7 @@ def estimate(
     method: Annotated[
         list[str] | None, typer.Option(help="Bound; the first one decides, others are shown. Default: band.")
     ] = None,
-    assignment: Annotated[str, typer.Option(help="How canaries were chosen: coins, fixed or unknown.")] = "unknown",
+    assignment: Annotated[str | None, typer.Option(help="How canaries were chosen: coins, fixed or unknown.")] = None,
     claim: Annotated[float | None, typer.Option(help="The epsilon claimed; or give --noise-multiplier.")] = None,
     noise_multiplier: Noise = None,
     participations: Participations = None,
@@ -107,11 +107,15 @@ def plan(
     Example:
       coalmine plan --claim 3 --delta 1e-6 --canaries 1000
     """
+    from coalmine import _validate
     from coalmine.estimators.power import Design
     from coalmine.estimators.power import plan as make_plan
 
+    design = Design(_validate.whole("canaries", canaries, least=1))
+    if held_out is not None:
+        design = Design(design.inserted, _validate.whole("held_out", held_out, least=1))
     _say("planning by simulation, a few seconds", quiet)
-    _show(make_plan(claim, delta=delta, design=Design(canaries, held_out), confidence=confidence), as_json)
+    _show(make_plan(claim, delta=delta, design=design, confidence=confidence), as_json)
 
 
 @app.command()
@@ -140,20 +144,11 @@ def account(
     from coalmine import accounting
     from coalmine.contracts import plain
 
-    given = {"noise_multiplier": noise_multiplier, "epsilon": epsilon, "delta": delta}
-    if sum(value is not None for value in given.values()) != 2:
-        named = [name for name, value in given.items() if value is not None]
-        _fail(f"give exactly two of --noise-multiplier, --epsilon and --delta; got {', '.join(named) or 'none'}.", USAGE)
     pattern = _participation(participations, sampling_rate, cohort_size, population, rounds)
     how: Any = {"accountant": accountant, "relation": relation}
-    if epsilon is not None and delta is not None:
-        noise_multiplier = accounting.calibrate_noise(pattern, epsilon=epsilon, delta=delta, **how)
-    elif delta is None and noise_multiplier is not None and epsilon is not None:
-        delta = accounting.claimed_delta(pattern, noise_multiplier=noise_multiplier, epsilon=epsilon, **how)
-    if not (delta and noise_multiplier is not None):
-        _fail(f"delta = {delta!r} is too small to account for.", USAGE)
-    found = accounting.claim(pattern, noise_multiplier=noise_multiplier, delta=delta, **how)
-    about = {"noise multiplier": f"{noise_multiplier:.6g}", "participation": str(pattern), "relation": found.game.relation}
+    noise, at = _two_of_three(pattern, noise_multiplier, epsilon, delta, how)
+    found = accounting.claim(pattern, noise_multiplier=noise, delta=at, **how)
+    about = {"noise multiplier": f"{noise:.6g}", "participation": str(pattern), "relation": found.game.relation}
     text = "\n".join([str(found), *(f"  {name:<18} {value}" for name, value in about.items())])
     typer.echo(json.dumps(plain(found), indent=2) if as_json else text)
 
@@ -171,10 +166,12 @@ def check(
     Example:
       coalmine check runs/today --max-epsilon 8
     """
+    from coalmine import _validate
     from coalmine.contracts import Claim, plain
     from coalmine.result import AuditResult
     from coalmine.verdict import judge
 
+    _validate.non_negative("max_epsilon", max_epsilon)
     audited = AuditResult.load(result)
     verdict = judge(Claim(epsilon=max_epsilon, delta=audited.bound.delta, accountant="limit"), audited.bound)
     typer.echo(json.dumps(plain(verdict), indent=2) if as_json else str(verdict))
@@ -201,7 +198,6 @@ def reproduce(
     from coalmine.progress import track
 
     _validate.one_of("table", table, ("table1",))
-    _validate.whole("simulations", simulations, least=2)
     found = table1(
         simulations=simulations, seed=seed, workers=workers, track=lambda items: track(items, "table 1", quiet=quiet)
     )
@@ -241,7 +237,7 @@ def main() -> NoReturn:
     except (CoalmineError, ValueError) as error:
         _fail(str(error), USAGE)
     except OSError as error:
-        _fail(f"{error.strerror or error}: {error.filename or ''}", BROKEN)
+        _fail(": ".join(str(part) for part in (error.strerror or error, error.filename) if part), BROKEN)
     except MemoryError:
         _fail("not enough memory for this input.", BROKEN)
     sys.exit(0)
@@ -276,9 +272,31 @@ def _stated_claim(
     if noise is not None:
         pattern = _participation(participations, rate, None, None, rounds)
         return accounting.claim(pattern, noise_multiplier=noise, delta=delta)
+    if participations is not None or rate is not None or rounds is not None:
+        _fail("--participations, --sampling-rate and --rounds describe the claim of --noise-multiplier; give that too.", USAGE)
     if epsilon is None:
         return None
     return Claim(_validate.non_negative("claim", epsilon), _validate.delta(delta, allow_zero=True))
+
+
+def _two_of_three(
+    pattern: "Participation", noise: float | None, epsilon: float | None, delta: float | None, how: Any
+) -> tuple[float, float]:
+    """(noise multiplier, delta) from any two of the three options of `account`."""
+    from coalmine import accounting
+
+    if epsilon is None and noise is not None and delta is not None:
+        return noise, delta
+    if noise is None and epsilon is not None and delta is not None:
+        return accounting.calibrate_noise(pattern, epsilon=epsilon, delta=delta, **how), delta
+    if delta is None and noise is not None and epsilon is not None:
+        found = accounting.claimed_delta(pattern, noise_multiplier=noise, epsilon=epsilon, **how)
+        if not 0 < found < 1:
+            _fail(f"noise multiplier {noise:g} has delta = {found:g} at epsilon = {epsilon:g}: nothing to state.", USAGE)
+        return noise, found
+    given = {"--noise-multiplier": noise, "--epsilon": epsilon, "--delta": delta}
+    named = ", ".join(name for name, value in given.items() if value is not None)
+    _fail(f"give exactly two of {', '.join(given)}; got {named or 'none'}.", USAGE)
 
 
 def _null(dim: int | None, rounds: int | None) -> "Null | None":
@@ -301,6 +319,8 @@ def _participation(
         _fail("give one of --participations, --sampling-rate and --cohort-size.", USAGE)
     if (rate is not None or cohort is not None) and rounds is None:
         _fail("--sampling-rate and --cohort-size need --rounds.", USAGE)
+    if rate is not None and population is not None:
+        _fail("--population belongs to --cohort-size; a rate already says what share of it takes part.", USAGE)
     if rate is not None and rounds is not None:
         return Poisson(rate, rounds)
     if cohort is not None and rounds is not None:

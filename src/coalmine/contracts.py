@@ -12,12 +12,15 @@ A `Verdict` compares a claim with a lower bound of the same `Game`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol, runtime_checkable
+from types import UnionType
+from typing import Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from coalmine import _validate
 
 Array = NDArray[np.float64]
 Word = Literal["VIOLATED", "CONSISTENT", "INCONCLUSIVE"]
@@ -59,8 +62,8 @@ class Game:
     """
 
     unit: str | None = None  # "client" or "example"
-    relation: str | None = None  # "add-or-remove-one", "replace-one", "replace-special"
-    participation: str | None = None  # of the canaries: "once", "8 times", "Poisson(rate=0.01) for 1000 rounds"
+    relation: str | None = None  # "add-or-remove-one" or "replace-one"
+    participation: str | None = None  # of the canaries: str() of a `coalmine.participation` pattern, as "once" or "8 times"
     knowledge: str | None = None  # "rounds known", "rounds unknown"
 
     def differences(self, other: Game) -> list[str]:
@@ -90,6 +93,11 @@ class Claim:
     noise_multiplier: float | None = None
     half_noise_epsilon: float | None = None  # the claim the same mechanism would have with half its noise
     assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _validate.number("epsilon", self.epsilon) >= 0:
+            raise ValueError(f"epsilon={self.epsilon!r} is not allowed: a claim must be at least 0 (inf: nothing is claimed).")
+        _validate.delta(self.delta, allow_zero=True)
 
     def __str__(self) -> str:
         return f"epsilon = {self.epsilon:.4g} at delta = {self.delta:.3g} ({self.accountant})"
@@ -130,7 +138,7 @@ class LowerBound:
 
     def __str__(self) -> str:
         kind = "at least" if self.valid else "roughly at least (approximate method)"
-        return f"epsilon is {kind} {self.epsilon:.4g} with {self.confidence:.0%} confidence ({self.method})"
+        return f"epsilon is {kind} {self.epsilon:.4g} with {percent(self.confidence)} confidence ({self.method})"
 
 
 @dataclass(frozen=True)
@@ -153,7 +161,7 @@ class PointEstimate:
     details: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        interval = f"{self.confidence:.0%} interval [{self.low:.4g}, {self.high:.4g}]"
+        interval = f"{percent(self.confidence)} interval [{self.low:.4g}, {self.high:.4g}]"
         return f"epsilon about {self.epsilon:.4g}, {interval} ({self.method})"
 
 
@@ -170,8 +178,19 @@ class Verdict:
         return f"{self.word}: {self.reason}"
 
 
+def percent(share: float) -> str:
+    """A share in percent, never rounded up to certainty.
+
+    >>> percent(0.95), percent(0.999)
+    ('95%', '99.9%')
+    """
+    return f"{100 * share:.10g}%"
+
+
 def plain(value: Any) -> Any:
     """A value of these types as JSON-ready data: inf becomes "inf", mappings and tuples become dicts and lists."""
+    if isinstance(value, (np.bool_, np.integer)):
+        value = value.item()
     if isinstance(value, (bool, str, int)) or value is None:
         return value
     if isinstance(value, (float, np.floating)):
@@ -184,3 +203,42 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.name != "finder"}
+
+
+_INFINITE = {"inf": float("inf"), "-inf": float("-inf")}
+_WORDS = {tuple: "a list", float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+
+
+def from_plain(kind: Any, value: Any, where: str = "the document") -> Any:
+    """The inverse of `plain`: data read as the type `kind`. What does not fit is a ValueError that says where."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (Union, UnionType):  # the only unions here are "or None"
+        return None if value is None else from_plain(inner[0], value, where)
+    if origin is tuple and isinstance(value, list):
+        return tuple(from_plain(inner[0], item, f"{where}[{number}]") for number, item in enumerate(value))
+    if origin is Mapping and isinstance(value, dict):
+        return {key: from_plain(inner[1], item, f"{where}.{key}") for key, item in value.items()}
+    if is_dataclass(kind) and isinstance(value, dict):
+        return _record(kind, value, where)
+    if origin is Literal and value in inner:
+        return value
+    if kind is float and isinstance(value, str):
+        value = _INFINITE.get(value, value)
+    if kind in (bool, int, float, str) and type(value) in ((int, float) if kind is float else (kind,)):
+        return value
+    expected = " or ".join(map(repr, inner)) if origin is Literal else _WORDS.get(origin or kind, "an object")
+    raise ValueError(f"{where} must be {expected}, found {str(value)[:40]!r}")
+
+
+def _record(kind: Any, value: dict[str, Any], where: str) -> Any:
+    """A dataclass from the entries that `plain` wrote for it, no more and no fewer."""
+    hints = get_type_hints(kind)
+    names = [item.name for item in fields(kind) if item.name != "finder"]  # a function, which no file holds
+    missing, unknown = sorted(set(names) - set(value)), sorted(set(value) - set(names))
+    if missing:
+        raise ValueError(f"{where} lacks {', '.join(missing)}")
+    if unknown:
+        raise ValueError(f"{where} has unknown entries: {', '.join(unknown)}")
+    return kind(**{name: from_plain(hints[name], value[name], f"{where}.{name}") for name in names})

@@ -16,7 +16,7 @@ from scipy import special
 from coalmine import _validate
 from coalmine.contracts import Array, Null
 
-_FAR = 1e-4  # below this the continued fraction is more accurate than betainc at large dimensions, and cannot underflow
+_FAR = 1e-4  # below this the logarithm of the tail comes from a continued fraction, which cannot underflow
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class CosineNull:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """None: the law is exact."""
-        return ()
+        """That the scores are what they are said to be; given that, the law is exact."""
+        return (f"scores are cosines with independent, uniformly random directions of {self.dim:,} dimensions",)
 
     center = 0.0
     slack = 0.0
@@ -83,11 +83,9 @@ class CosineNull:
         if not ((p >= 0) & (p <= 1)).all():
             raise ValueError("probability must lie between 0 and 1.")
         small = np.minimum(p, 1 - p)
-        # I_{1-t²}((d-1)/2, ½) = 2p; the complementary inverse is accurate in 1-t² near 0, the other one in t² near 0
-        tail = special.betaincinv(self._shape, 0.5, 2 * small)
-        center = special.betaincinv(0.5, self._shape, np.maximum(1 - 2 * small, 0.0))
-        t = np.where(small < 0.25, np.sqrt(np.maximum(1 - tail, 0.0)), np.sqrt(center))
-        return _scalar(np.where(p < 0.5, -self._polish(t, small), self._polish(t, small)))
+        t = np.sqrt(special.betainccinv(0.5, self._shape, 2 * small))  # 1 - I_{t²}(½, (d-1)/2) = 2p
+        t = self._polish(t, small)
+        return _scalar(np.where(p < 0.5, -t, t))
 
     def rvs(self, size: int | tuple[int, ...] = (), *, rng: np.random.Generator) -> Any:
         """Random cosines, exactly distributed at any dimension: N / sqrt(N² + chi²_{dim-1})."""
@@ -99,7 +97,7 @@ class CosineNull:
         return (self.dim - 1) / 2
 
     def _polish(self, t: Array, tail: Array) -> Array:
-        """Newton steps on log tail(t) = log tail, which the incomplete beta inverse leaves a few digits short."""
+        """Newton steps on log tail(t) = log tail: the beta inverse is short of digits at dim = 2 and below 1e-308."""
         t = np.asarray(t, dtype=np.float64)
         inner = (tail > 0) & (tail < 0.5) & (t < 1)
         if not inner.any():
@@ -107,19 +105,20 @@ class CosineNull:
         x, target = t[inner], np.log(tail[inner])
         for _ in range(4):
             log_tail = self._log_tail(x)
-            slope = np.exp((self.dim - 3) / 2 * (np.log1p(-x) + np.log1p(x)) - self._log_beta - log_tail)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                step = np.nan_to_num((log_tail - target) / slope)
-            x = np.clip(x + step, 0.0, 1.0)
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                slope = np.exp((self.dim - 3) / 2 * (np.log1p(-x) + np.log1p(x)) - self._log_beta - log_tail)
+                step = (log_tail - target) / slope
+            x = np.clip(x + np.where(np.isfinite(step), step, 0.0), 0.0, 1.0)
         out = np.where(tail >= 0.5, 0.0, t)
         out[inner] = x
         return out
 
     def _tail(self, t: Array) -> Array:
-        """P(cosine >= t) for t >= 0; near the centre from t², elsewhere from 1 - t²."""
-        center = 0.5 - 0.5 * special.betainc(0.5, self._shape, t * t)
-        outer = 0.5 * special.betainc(self._shape, 0.5, (1 - t) * (1 + t))
-        return np.asarray(np.where(t * t * self.dim < 1.0, center, outer))
+        """P(cosine >= t) for t >= 0, from t² or from 1 - t², whichever is the exact one."""
+        if self.dim == 2:  # where betaincc has few digits near its centre
+            return np.asarray(np.arccos(t) / np.pi)
+        center = special.betaincc(0.5, self._shape, t * t)
+        return np.asarray(0.5 * np.where(t < 0.7, center, special.betainc(self._shape, 0.5, (1 - t) * (1 + t))))
 
     def _log_tail(self, t: Array) -> Array:
         tail = self._tail(t)
@@ -131,11 +130,10 @@ class CosineNull:
         return found
 
     def _far_log_tail(self, t: Array) -> Array:
-        """log ½ I_x(a, ½) by the continued fraction of the incomplete beta function, x = 1 - t² and a = (dim-1)/2."""
-        a, log_x = self._shape, np.log1p(-t) + np.log1p(t)
-        return np.asarray(
-            a * log_x + np.log(t) - np.log(a) - self._log_beta + np.log(_beta_fraction(a, 0.5, np.exp(log_x))) - np.log(2)
-        )
+        """log ½ I_x(a, ½) = log( x^a / (2 a t B(a, ½)) · 2F1(1, ½; a+1; -x/t²) ) with x = 1 - t² and a = (dim-1)/2."""
+        a, x = self._shape, (1 - t) * (1 + t)
+        log_x = np.where(t < 0.5, np.log1p(-t * t), np.log(x))
+        return np.asarray(a * log_x - np.log(2 * a * t) - self._log_beta + np.log(_gauss_fraction(a, x / t**2)))
 
     @cached_property
     def _log_beta(self) -> float:
@@ -161,9 +159,9 @@ class GaussianNull:
     slack: float = 0.0
 
     def __post_init__(self) -> None:
-        _validate.positive("spread", self.spread)
-        _validate.non_negative("slack", self.slack)
-        _validate.number("center", self.center)
+        object.__setattr__(self, "spread", _validate.positive("spread", self.spread))
+        object.__setattr__(self, "center", _validate.between("center", self.center, -np.inf, np.inf))
+        object.__setattr__(self, "slack", _validate.non_negative("slack", self.slack))
 
     @property
     def name(self) -> str:
@@ -178,7 +176,8 @@ class GaussianNull:
 
     def logsf(self, value: ArrayLike) -> Any:
         """log P(score >= value), plus the slack, at most 0."""
-        z = (_numbers(value) - self.center) / self.spread
+        with np.errstate(over="ignore"):
+            z = (_numbers(value) - self.center) / self.spread
         return _scalar(np.minimum(special.log_ndtr(-z) + self.slack, 0.0))
 
 
@@ -232,6 +231,34 @@ _NO_MOMENTS = (
 )
 
 
+def describe(null: Null | None) -> dict[str, Any] | None:
+    """A null law as plain data, for files."""
+    match null:
+        case None:
+            return None
+        case CosineNull(dim):
+            return {"law": "cosine", "dim": dim}
+        case GaussianNull(spread, center, slack):
+            return {"law": "gaussian", "spread": spread, "center": center, "slack": slack}
+        case MaxNull(base, rounds):
+            return {"law": "max", "base": describe(base), "rounds": rounds}
+    raise ValueError(f"a null law of type {type(null).__name__} cannot be saved; save scores.sampled() instead.")
+
+
+def described(data: Any) -> Null | None:
+    """The inverse of `describe`."""
+    match data:
+        case None:
+            return None
+        case {"law": "cosine", "dim": dim}:
+            return CosineNull(dim)
+        case {"law": "gaussian", "spread": spread, "center": center, "slack": slack}:
+            return GaussianNull(spread, center, slack)
+        case {"law": "max", "base": base, "rounds": rounds} if (law := described(base)) is not None:
+            return MaxNull(law, rounds)
+    raise ValueError(f"not a known null law: {str(data)[:80]}")
+
+
 def _numbers(value: ArrayLike) -> Array:
     array = np.asarray(value, dtype=np.float64)
     if np.isnan(array).any():
@@ -243,17 +270,18 @@ def _scalar(array: Any) -> Any:
     return float(array) if np.ndim(array) == 0 else array
 
 
-def _beta_fraction(a: float, b: float, x: Array) -> Array:
-    """The continued fraction of the incomplete beta function by Lentz's method (Abramowitz & Stegun 26.5.8)."""
-    c = np.ones_like(x)
-    d = 1.0 / (1.0 - (a + b) * x / (a + 1.0))
-    fraction = d.copy()
-    active = np.arange(x.size)
-    for i in range(1, 20_000):
-        part = x[active]
-        even = i * (b - i) * part / ((a + 2 * i - 1) * (a + 2 * i))
-        odd = -(a + i) * (a + b + i) * part / ((a + 2 * i) * (a + 2 * i + 1))
-        for coefficient in (even, odd):
+def _gauss_fraction(a: float, w: Array) -> Array:
+    """2F1(1, ½; a+1; -w) for w >= 0 by Gauss's continued fraction and Lentz's method: all terms are positive, nothing cancels.
+
+    At large a it is Laplace's fraction for the tail of the normal law.
+    """
+    c, d, fraction = np.ones_like(w), np.zeros_like(w), np.ones_like(w)
+    active = np.arange(w.size)
+    for k in range(20_000):
+        part = w[active]
+        odd = (k + 0.5) * (a + k) / ((a + 2 * k) * (a + 2 * k + 1)) * part
+        even = (k + 1) * (a + k + 0.5) / ((a + 2 * k + 1) * (a + 2 * k + 2)) * part
+        for coefficient in (odd, even):
             d[active] = 1.0 / (1.0 + coefficient * d[active])
             c[active] = 1.0 + coefficient / c[active]
             change = c[active] * d[active]
@@ -261,4 +289,4 @@ def _beta_fraction(a: float, b: float, x: Array) -> Array:
         active = active[np.abs(change - 1.0) > 1e-15]
         if active.size == 0:
             break
-    return fraction
+    return 1.0 / fraction

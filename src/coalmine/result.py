@@ -7,14 +7,17 @@ NaN does not occur.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from coalmine.contracts import Claim, Game, LowerBound, PointEstimate, Verdict, plain
-from coalmine.errors import InputFileError
+from coalmine import _validate
+from coalmine.contracts import Claim, Game, LowerBound, PointEstimate, Verdict, from_plain, plain
+from coalmine.errors import AuditError, InputFileError
+from coalmine.estimators import BOUNDS
 from coalmine.estimators.power import Design
 
 SCHEMA = "coalmine-result/1"
@@ -60,16 +63,16 @@ class AuditResult:
     def from_json(cls, text: str) -> AuditResult:
         """Read what `to_json` wrote."""
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
+            data = json.loads(text, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
             raise InputFileError(f"not a JSON document: {error}.") from None
-        found = data.get("schema") if isinstance(data, dict) else None
+        found = data.pop("schema", None) if isinstance(data, dict) else None
         if found != SCHEMA:
             raise InputFileError(f"not an audit result of schema {SCHEMA!r}: found {found!r}.")
         try:
             return _from_dict(data)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise InputFileError(f"not a complete audit result: {error}.") from None
+        except ValueError as error:
+            raise InputFileError(f"not a complete audit result: {str(error).rstrip('.')}.") from None
 
     def save(self, path: str | Path) -> None:
         """Write the JSON document."""
@@ -97,43 +100,55 @@ def schema() -> dict[str, Any]:
     return found
 
 
+def _refuse(word: str) -> float:
+    """Python reads NaN and Infinity as numbers, JSON does not know them."""
+    raise ValueError(f"{word} is not a number")
+
+
 def _from_dict(data: dict[str, Any]) -> AuditResult:
-    design = Design(**_numbers(data["design"]))
-    bounds = []
-    for item in data["bounds"]:
-        item = {key: value for key, value in _numbers(item).items() if key != "detectable"}
-        bounds.append(LowerBound(**{**item, "assumptions": tuple(item["assumptions"])}))
-    # what the primary bound can detect depends on the design alone, so it can still be asked about other claims
-    again = design.bound(data["method"], delta=bounds[0].delta, confidence=bounds[0].confidence)
-    bounds[0] = replace(bounds[0], finder=again.finder)
-    claim, verdict = data["claim"], data["verdict"]
-    return AuditResult(
-        bounds=tuple(bounds),
-        estimates=tuple(PointEstimate(**{**_numbers(item), "flags": tuple(item["flags"])}) for item in data["estimates"]),
-        claim=None
-        if claim is None
-        else Claim(**{**_numbers(claim), "game": Game(**claim["game"]), "assumptions": tuple(claim["assumptions"])}),
-        verdict=None if verdict is None else Verdict(**_numbers(verdict)),
-        design=design,
-        game=Game(**data["game"]),
-        caveats=tuple(data["caveats"]),
-        **{name: data[name] for name in ("method", "setting", "diagnostics", "versions")},
-    )
+    first, *others = _bounds(data)
+    stored = from_plain(float, first.pop("detectable", None), "bounds[0].detectable")
+    result: AuditResult = from_plain(AuditResult, {**data, "bounds": [first, *others]}, "result")
+    _validate.one_of("method", result.method, BOUNDS)
+    for bound in result.bounds:
+        _validate.delta(bound.delta, allow_zero=True)
+        _validate.confidence(bound.confidence)
+    _validate.whole("inserted", result.design.inserted, least=1)
+    for name in ("statistic", "view"):
+        from_plain(str, result.setting.get(name), f"result.setting.{name}")
+    primary = replace(result.bound, finder=_finder(result, stored))
+    return replace(result, bounds=(primary, *result.bounds[1:]))
 
 
-def _numbers(item: dict[str, Any]) -> dict[str, Any]:
-    """The strings "inf" and "-inf" as numbers again, at any depth of mappings."""
-    infinite = {"inf": float("inf"), "-inf": float("-inf")}
-    return {
-        key: _numbers(value) if isinstance(value, dict) else infinite.get(value, value) if isinstance(value, str) else value
-        for key, value in item.items()
-    }
+def _bounds(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """Copies of the bounds as they are in the file."""
+    bounds = data.get("bounds")
+    if not isinstance(bounds, list) or not bounds or not all(isinstance(item, dict) for item in bounds):
+        raise ValueError("result.bounds must be a list of at least one bound")
+    return [dict(item) for item in bounds]
+
+
+def _finder(result: AuditResult, stored: float) -> Callable[[float], float]:
+    """What the primary bound can detect depends on the design alone, so a stored result can be asked about other claims."""
+
+    def find(claim: float) -> float:
+        if claim == 0.0:
+            return stored
+        try:
+            again = result.design.bound(result.method, delta=result.bound.delta, confidence=result.bound.confidence)
+        except AuditError:  # several runs, whose sizes the design does not know: cannot say
+            return float("inf")
+        return again.detectable_above(claim)
+
+    return find
 
 
 def _lines(result: AuditResult) -> list[str]:
     """The report of about ten lines."""
     bound, setting = result.bound, result.setting
-    held_out = "exact null" if result.design.held_out is None else f"{result.design.held_out:,} held out"
+    slack = result.design.slack
+    null = "exact null" if slack == 0 else f"known null, its tail at most {slack:.3g} nats too large"
+    held_out = null if result.design.held_out is None else f"{result.design.held_out:,} held out"
     word = result.verdict.word if result.verdict else "NO CLAIM"
     lines = [
         f"{word}  {result.verdict.reason if result.verdict else 'a measurement without a claim to compare it with'}",
@@ -142,16 +157,22 @@ def _lines(result: AuditResult) -> list[str]:
     if result.estimate:
         floor = f"no leakage gives up to {result.estimate.floor:.3g} (p = {result.estimate.p_value:.2g})"
         lines += [f"  estimate      {result.estimate}", f"                {floor}"]
-    ceiling = "no ceiling" if bound.ceiling == float("inf") else f"ceiling {bound.ceiling:.3g}"
+    ceiling = "no ceiling" if math.isinf(bound.ceiling) else f"ceiling {bound.ceiling:.3g}"
     lines += [
         f"  lower bound   {bound}, {ceiling}",
-        f"  could find    any leak from epsilon {bound.detectable:.3g} on (probability 0.8, Gaussian scores)",
+        f"  could find    {_could_find(bound)}",
         f"  scores        {result.design.inserted:,} inserted, {held_out}; {setting['statistic']}, view: {setting['view']}",
         f"  game          {_game(result)}",
         f"  assumes       {'; '.join(bound.assumptions)}",
     ]
     lines += [f"  caveat        {caveat}" for caveat in result.caveats]
     return lines
+
+
+def _could_find(bound: LowerBound) -> str:
+    if math.isinf(bound.detectable):
+        return "not known at delta = 0" if bound.delta == 0 else "no leak of any size"
+    return f"any leak from epsilon {bound.detectable:.3g} on (probability 0.8, Gaussian scores)"
 
 
 def _game(result: AuditResult) -> str:

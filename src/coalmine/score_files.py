@@ -17,7 +17,9 @@ what was found: no row and no column is dropped silently. Files are read as data
 """
 
 import csv
+import json
 import zipfile
+import zlib
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +35,8 @@ _LAYOUTS = (
     "Known layouts: 'value,inserted' with one row per canary (and optionally " + ", ".join(LABELS) + "), "
     "or 'inserted,held_out' with one column of scores each, or 'inserted' alone together with dim."
 )
+# what numpy and zipfile raise for bytes that are no archive: RuntimeError for encryption and unknown compression
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, RuntimeError, MemoryError)
 
 
 def read_csv(path: str | Path) -> dict[str, Any]:
@@ -42,7 +46,7 @@ def read_csv(path: str | Path) -> dict[str, Any]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             header_line = file.readline()
             if not header_line.strip():
-                raise InputFileError(f"{path.name} is empty. {_LAYOUTS}")
+                raise InputFileError(f"{path.name} is empty, or its first line is. {_LAYOUTS}")
             separator = max(",;\t", key=header_line.count)
             names = _names(path, next(csv.reader([header_line], delimiter=separator)))
             rows = csv.reader(file, delimiter=separator)
@@ -50,7 +54,7 @@ def read_csv(path: str | Path) -> dict[str, Any]:
                 return _long_columns(path, names, _cells(path, names, rows))
             return _two_columns(path, names, rows)
     except UnicodeDecodeError as error:
-        raise InputFileError(f"{path.name} is not a text file in UTF-8 ({error.reason} at byte {error.start}).") from None
+        raise InputFileError(f"{path.name} is not a text file in UTF-8 ({error.reason}).") from None
     except csv.Error as error:
         raise InputFileError(f"{path.name} is not a readable csv file: {error}.") from None
 
@@ -59,13 +63,16 @@ def read_npz(path: str | Path) -> dict[str, Any]:
     """The columns of a numpy archive, ready for `Scores`."""
     path = _existing(path)
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
+        with path.open("rb") as file:  # numpy leaves a file open that it cannot read
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
                 raise InputFileError(f"{path.name} holds a single array, not named columns. {_LAYOUTS}")
-            columns = {name: archive[name] for name in archive.files}
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError, KeyError) as error:
-        raise InputFileError(f"{path.name} is not a complete npz file ({error}). Write it again with numpy.savez.") from None
-    return _from_arrays(path, columns)
+            columns = {name: np.asarray(archive[name]) for name in archive.files}
+    except _UNREADABLE as error:
+        reason = "it holds Python objects, which are never unpickled" if "pickle" in str(error) else error
+        raise InputFileError(f"{path.name} is not a complete npz file ({reason}). Write it again with numpy.savez.") from None
+    about = _about(path, columns.pop("about", None))
+    return {**_from_arrays(path, columns), **about}
 
 
 def read_parquet(path: str | Path) -> dict[str, Any]:
@@ -77,13 +84,15 @@ def read_parquet(path: str | Path) -> dict[str, Any]:
     except ImportError:
         raise InputFileError('reading parquet needs pyarrow: pip install "coalmine[parquet]"') from None
     try:
-        table = pyarrow.parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise InputFileError(f"{path.name} is not a readable parquet file: {str(error).splitlines()[0]}") from None
+        with pyarrow.parquet.ParquetFile(path) as file:
+            table = file.read()
+        found = table.column_names
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise InputFileError(f"{path.name} is not a readable parquet file: {str(error).partition(chr(10))[0]}") from None
     columns = {}
-    for name in table.column_names:
-        column = table[name]
-        if set(map(str.lower, table.column_names)) <= {"inserted", "held_out"}:
+    names = _names(path, found)
+    for name, column in zip(names, table.columns, strict=True):
+        if "value" not in names:
             column = _without_padding(path, name, column)
         if column.null_count:
             raise InputFileError(f"{path.name}: column {name!r} has {column.null_count} empty cells; every row needs a value.")
@@ -187,12 +196,46 @@ def _from_arrays(path: Path, columns: dict[str, Any]) -> dict[str, Any]:
     truth = columns["inserted"]
     if truth.dtype != np.bool_ and not np.isin(truth, (0, 1)).all():
         raise InputFileError(f"{path.name}: 'inserted' must hold 1/0 or true/false beside 'value'; found other numbers.")
-    labels = {name: column for name, column in columns.items() if name in LABELS}
-    return {"value": columns["value"].astype(np.float64), "inserted": truth.astype(bool), "labels": labels}
+    labels = {name: whole_numbers(column) for name, column in columns.items() if name in LABELS}
+    for name, label in labels.items():
+        if label is None:
+            raise InputFileError(f"{path.name}: {name!r} must hold whole numbers.")
+    return {"value": _floats(columns["value"]), "inserted": truth.astype(bool), "labels": labels}
+
+
+def whole_numbers(column: Any) -> Any:
+    """The column as int64, or None if it holds anything but whole numbers of that range."""
+    if column.dtype.kind not in "iufb":
+        return None
+    with np.errstate(invalid="ignore"):
+        whole = column.astype(np.int64)
+    same = (whole == column) & ((whole < 0) == (column < 0))  # numbers from 2**63 on come out negative
+    return whole if same.all() else None
+
+
+def _floats(column: Any) -> Any:
+    with np.errstate(over="ignore"):  # a wider float beyond the range becomes infinite, which `Scores` refuses
+        return column.astype(np.float64)
+
+
+def _about(path: Path, written: Any) -> dict[str, Any]:
+    """What `Scores.save` wrote about the scores, as plain data; nothing if the file is from elsewhere."""
+    if written is None:
+        return {}
+    try:
+        about = json.loads(str(written))
+    except ValueError:
+        about = None
+    known = {"null", "game", "assignment", "dim", "statistic", "view"}
+    if not isinstance(about, dict) or set(about) != known:
+        raise InputFileError(
+            f"{path.name}: its entry 'about' is not what Scores.save writes. Leave it out, or write the file again."
+        )
+    return {"about": about}
 
 
 def _joined(inserted: Any, held_out: Any) -> dict[str, Any]:
-    values = np.concatenate([inserted.astype(np.float64), held_out.astype(np.float64)])
+    values = np.concatenate([_floats(inserted), _floats(held_out)])
     return {"value": values, "inserted": np.arange(values.size) < inserted.size}
 
 

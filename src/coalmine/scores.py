@@ -7,6 +7,7 @@ bounds, verdict) only reads it. Higher scores must mean "more likely inserted".
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coalmine import _validate, score_files
-from coalmine.contracts import Array, Game, Null
+from coalmine.contracts import Array, Game, Null, from_plain, plain
 from coalmine.errors import NonFiniteError, NotEnoughCanariesError
-from coalmine.nulls import CosineNull
+from coalmine.nulls import CosineNull, describe, described
 
 ASSIGNMENTS = ("coins", "fixed", "unknown")
+_ABOUT = ("assignment", "dim", "statistic", "view")  # what a saved file says about its scores, beside null and game
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +88,9 @@ class Scores:
         if null is None and dim is not None:
             null = CosineNull(dim)
         mask = np.arange(took_part.size + did_not.size) < took_part.size
-        return cls(np.concatenate([took_part, did_not]), mask, assignment=assignment, null=null, dim=dim)
+        statistic = "cosine" if isinstance(null, CosineNull) else "score"
+        value = np.concatenate([took_part, did_not])
+        return cls(value, mask, assignment=assignment, null=null, dim=dim, statistic=statistic)
 
     @classmethod
     def from_csv(cls, path: str | Path, **about: Any) -> Scores:
@@ -121,7 +125,8 @@ class Scores:
     @property
     def sha256(self) -> str:
         """A fingerprint of the table that does not depend on the order of its rows."""
-        columns = [self.value, self.inserted, *(self.labels[name] for name in sorted(self.labels))]
+        value = self.value + 0.0  # -0.0 sorts like 0.0, but has other bytes
+        columns = [value, self.inserted, *(self.labels[name] for name in sorted(self.labels))]
         order = np.lexsort(columns[::-1])
         digest = hashlib.sha256("|".join(["value", "inserted", *sorted(self.labels)]).encode())
         for column in columns:
@@ -133,32 +138,44 @@ class Scores:
         return replace(self, null=None)
 
     def save(self, path: str | Path) -> None:
-        """Write a numpy archive that `Scores.from_npz` reads back."""
+        """Write a numpy archive that `Scores.from_npz` reads back, with all that the scores say about themselves."""
+        about = {"null": describe(self.null), "game": plain(self.game), **{name: getattr(self, name) for name in _ABOUT}}
+        columns: dict[str, Any] = {"value": self.value, "inserted": self.inserted, **self.labels}
         with Path(path).open("wb") as file:
-            columns: dict[str, Any] = {"value": self.value, "inserted": self.inserted, **self.labels}
-            np.savez_compressed(file, **columns)
+            np.savez_compressed(file, about=np.array(json.dumps(about, sort_keys=True)), **columns)
 
     @classmethod
     def _from_columns(cls, columns: dict[str, Any], about: dict[str, Any]) -> Scores:
-        if about.get("null") is None and about.get("dim") is not None:
-            about["null"] = CosineNull(about["dim"])
-        return cls(**columns, **about)
+        """From a file's columns; what the caller says goes before what the file says about itself."""
+        said = {name: value for name, value in about.items() if value is not None}
+        if "null" not in said and "dim" in said:
+            said["null"] = CosineNull(said["dim"])
+        if isinstance(said.get("null"), CosineNull):
+            said.setdefault("statistic", "cosine")
+        stored = dict(columns.pop("about", {}))
+        if stored:
+            stored["null"], stored["game"] = described(stored.get("null")), from_plain(Game, stored.get("game"), "game")
+        return cls(**columns, **{**stored, **said})
 
     def _label(self, name: str, column: ArrayLike) -> NDArray[np.int64]:
         _validate.one_of("label", name, score_files.LABELS)
         array = np.asarray(column)
         if array.shape != self.value.shape:
             raise ValueError(f"{name} must have one entry per score ({self.value.size}); got shape {array.shape}.")
-        if array.dtype.kind not in "iufb" or not np.isfinite(array).all() or not (np.floor(array) == array).all():
+        whole = score_files.whole_numbers(array)
+        if whole is None:
             raise ValueError(f"{name} must hold whole numbers.")
-        whole: NDArray[np.int64] = _readonly(array.astype(np.int64))
-        return whole
+        frozen: NDArray[np.int64] = _readonly(whole)
+        return frozen
 
 
 def _finite(name: str, value: ArrayLike) -> Array:
     try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+        if np.iscomplexobj(value) or np.ma.is_masked(value):  # numpy would drop the imaginary part, or the mask
+            raise ValueError
+        with np.errstate(over="ignore"):
+            array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} must hold numbers only.") from None
     bad = ~np.isfinite(array)
     if bad.any():

@@ -1,7 +1,6 @@
 """Does this installation compute what it should? Oracles and null calibration, in about half a minute.
 
-Statistical checks use fixed seeds
-and thresholds that a correct installation would miss once in a million times.
+Statistical checks use fixed seeds and thresholds that a correct installation would miss once in a million times.
 """
 
 from collections.abc import Callable, Iterable

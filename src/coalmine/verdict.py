@@ -1,13 +1,14 @@
 """The verdict: a claim against the primary lower bound of the same game, like with like.
 
 VIOLATED       the valid bound exceeds the claim: with the stated confidence, the claim is false
-INCONCLUSIVE   this design could not have shown a violation: its ceiling is not above the claim, or it would have
-missed half the noise CONSISTENT     otherwise: a violation of that size would probably have been seen, and was not
+INCONCLUSIVE   this design could not have shown a violation: its ceiling is not above the claim, or it would
+               probably have missed half the noise
+CONSISTENT     otherwise: a violation of that size would probably have been seen, and was not
 """
 
 import math
 
-from coalmine.contracts import Claim, Game, LowerBound, Verdict
+from coalmine.contracts import Claim, Game, LowerBound, Verdict, percent
 from coalmine.errors import MismatchError
 from coalmine.estimators.power import noticeable_noise_factor
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
@@ -21,7 +22,7 @@ def judge(claim: Claim, bound: LowerBound, game: Game | None = None) -> Verdict:
     detectable = bound.detectable_above(claim.epsilon) if math.isfinite(claim.epsilon) else math.inf
     factor = noticeable_noise_factor(claim.epsilon, detectable, claim.delta) if 0 < claim.delta < 1 else math.inf
     if bound.epsilon > claim.epsilon:
-        shown = f"with {bound.confidence:.0%} confidence epsilon is at least {bound.epsilon:.3g}"
+        shown = f"with {percent(bound.confidence)} confidence epsilon is at least {bound.epsilon:.3g}"
         reason = f"{shown}, more than the {claim.epsilon:.3g} claimed"
         return Verdict("VIOLATED", reason, detectable, factor)
     if not math.isfinite(claim.epsilon):
@@ -29,12 +30,11 @@ def judge(claim: Claim, bound: LowerBound, game: Game | None = None) -> Verdict:
     if not bound.ceiling > claim.epsilon:
         reason = f"even perfect separation would show only {bound.ceiling:.3g}, not more than the {claim.epsilon:.3g} claimed"
         return Verdict("INCONCLUSIVE", f"{reason}; use more canaries or an exact null", detectable, factor)
+    if math.isinf(detectable):  # also at delta = 0, where the Gaussian model of the search has no finite epsilon
+        seen = "at delta = 0 it is not known which violation" if claim.delta == 0 else "no violation"
+        return Verdict("INCONCLUSIVE", f"{seen} would have been noticed", detectable, factor)
     if detectable > _half_noise(claim):
-        seen = (
-            f"only noise too small by a factor of {factor:.2g} would have been noticed"
-            if math.isfinite(factor)
-            else "no violation would have been noticed"
-        )
+        seen = f"only noise too small by a factor of {factor:.2g} would have been noticed"
         return Verdict("INCONCLUSIVE", f"{seen}; half the noise would probably have been missed", detectable, factor)
     reason = f"no leak above the claim was found; noise too small by a factor of {factor:.2g} would have been noticed"
     return Verdict("CONSISTENT", reason, detectable, factor)

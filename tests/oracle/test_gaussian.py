@@ -37,9 +37,9 @@ def hockey_stick(mean_p, std_p, mean_q, std_q, epsilon):
     while digits < 5000:
         with mp.workdps(digits):
             found = _hockey_stick(abs(mpf(mean_p) - mpf(mean_q)), std_p, std_q, mpf(epsilon))
-            if previous and all(abs(new - old) <= abs(new) * mpf(10) ** -20 for new, old in zip(found, previous, strict=True)):
-                if found[0] > 0 or found[1] == 0:  # not a difference that was lost in both
-                    return found
+            agree = previous and all(abs(x - y) <= abs(x) * mpf(10) ** -20 for x, y in zip(found, previous, strict=True))
+            if agree and (found[0] > 0 or found[1] == 0):  # not a difference that was lost in both
+                return found
         digits, previous = 2 * digits, found
     raise ArithmeticError("no precision was enough")
 
@@ -199,12 +199,12 @@ def total_variation(case):
     return hockey_stick(*case, 0)[0]
 
 
-@pytest.mark.parametrize("exponent", [3, 5, 7, 9, 11, 13, 15])
+@pytest.mark.parametrize("exponent", [3, 6, 9, 12, 15])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_nearly_equal_widths(exponent, sign):
     std = 1 + sign * 10.0**-exponent
     assert std != 1
-    for gap in (0.0, 1e-29, 1e-15, 1e-9, 1e-6, 1e-3, 0.1):
+    for gap in (0.0, 1e-29, 1e-12, 1e-5, 1e-2):
         case = (0.0, 1.0, gap, std)
         distance = total_variation(case)
         for delta in (1e-1, 1e-6, 1e-30, float(distance / 2), float(distance * mpf("1e-10"))):
@@ -225,7 +225,7 @@ def test_equal_widths_and_a_tiny_gap(gap):
         assert_delta(case, factor * gap, "both")
 
 
-@pytest.mark.parametrize("scale", [1e3, 1e6, 1e8, 1e12, 1e100])
+@pytest.mark.parametrize("scale", [1e3, 1e6, 1e8, 1e12])
 @pytest.mark.parametrize("inverse", [False, True])
 def test_wildly_different_scales(scale, inverse):
     std = 1 / scale if inverse else scale
@@ -246,7 +246,7 @@ def test_a_large_gap(std, gap):
 
 def test_random_cases():
     rng = np.random.default_rng(20240701)
-    for _ in range(500):
+    for _ in range(300):
         std = float(rng.choice([10 ** rng.uniform(-0.3, 0.3), 10 ** rng.uniform(-8, 8), 1 + rng.normal() / 100]))
         gap = float(rng.choice([rng.normal(), 10 ** rng.uniform(-10, 3)])) * rng.choice([1, std])
         case = (0.0, 1.0, gap, std)
@@ -273,13 +273,14 @@ def test_just_below_the_largest_loss():
             assert_delta((0.0, std, gap, 1.0), largest * (1 - missing), "p||q", tolerance=max(TOLERANCE, 1e-15 / missing))
         assert gaussian_delta(0.0, std, gap, 1.0, largest * (1 + 1e-12), order="p||q") == 0
         assert gaussian_epsilon(0.0, std, gap, 1.0, 0.0, order="p||q") == approx(largest, rel=1e-12)
-        assert gaussian_epsilon(0.0, std, gap, 1.0, 1e-300, order="p||q") == approx(largest, rel=1e-12)
+        for delta in (1e-100, 1e-300):
+            assert_epsilon((0.0, std, gap, 1.0), delta, "p||q")
 
 
 @pytest.mark.parametrize("order", ["both", *DIRECTIONS])
 def test_delta_of_epsilon_is_delta(order):
     rng = np.random.default_rng(7)
-    for _ in range(100):
+    for _ in range(60):
         case = (0.0, 1.0, abs(rng.normal()) * 5, 10 ** rng.uniform(-1, 1))
         delta = 10 ** -rng.uniform(0.5, 12)
         epsilon = gaussian_epsilon(*case, delta, order=order)
@@ -340,11 +341,12 @@ def test_a_gap_beyond_the_largest_float_is_still_a_gap():
 
 
 def test_a_width_far_below_the_other_one():
-    """log(1e200) is the largest loss of N(0, 1e-400) against N(0, 1), and delta is P(|y| > 1e-3...) or so just below it."""
-    largest = 200 * math.log(10)
-    assert gaussian_delta(0, 1e-200, 0, 1, 400.0, order="p||q") == approx(1.0)
-    assert gaussian_epsilon(0, 1e-200, 0, 1, 1e-5, order="p||q") == approx(largest - 5.4879e-4, abs=1e-7)
-    assert gaussian_delta(0, 1e-200, 0, 1, 461.0, order="p||q") == 0
+    """200 log 10 = 460.517 is the largest loss of a width of 1e-200 against 1."""
+    for delta in (0.9, 1e-5, 1e-30):
+        assert 457 < assert_epsilon((0.0, 1e-200, 0.0, 1.0), delta, "p||q") < 460.518
+    for epsilon in (0.0, 400.0, 460.0, 460.5, 460.517):
+        assert_delta((0.0, 1e-200, 0.0, 1.0), epsilon, "p||q")
+    assert gaussian_delta(0, 1e-200, 0, 1, 460.518, order="p||q") == 0
 
 
 BAD_ARGUMENTS = [
@@ -372,12 +374,16 @@ def test_bad_arguments_are_named(function, last):
 
 
 def test_an_infinite_delta_is_named():
-    with pytest.raises(ValueError, match="^delta contains infinity"):
+    with pytest.raises(ValueError, match=r"^delta contains infinity"):
         gaussian_epsilon(0, 1, 1, 1, math.inf)
 
 
 def test_arrays_broadcast_and_agree_with_scalars():
-    mean, std, delta = np.linspace(-3, 3, 7)[:, None, None], np.array([0.0, 0.5, 1.0, 1.1])[:, None], np.array([0, 1e-6, 0.5, 1])
+    mean, std, delta = (
+        np.linspace(-3, 3, 7)[:, None, None],
+        np.array([0.0, 0.5, 1.0, 1.1])[:, None],
+        np.array([0, 1e-6, 0.5, 1]),
+    )
     for order in ("both", *DIRECTIONS):
         epsilons = gaussian_epsilon(0, 1, mean, std, delta, order=order)
         assert epsilons.shape == (7, 4, 4)
@@ -410,10 +416,12 @@ ANY = st.floats(allow_nan=False, allow_infinity=False)
 ANY_WIDTH = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 ANY_DELTA = st.one_of(st.floats(0, 1), st.floats(0, 1e-300), st.floats(1 - 1e-15, 2))
 # the corners of the float range far more often than chance would visit them
-CORNER = st.sampled_from([0.0, 5e-324, 1e-310, 1e-300, 1e-160, 1e-150, 1e-16, 1.0, 1 + 2**-52, 1e16, 1e150, 1e160, 1e300, 1.7e308])
+CORNER = st.sampled_from(
+    [0.0, 5e-324, 1e-310, 1e-300, 1e-160, 1e-150, 1e-16, 1.0, 1 + 2**-52, 1e16, 1e150, 1e160, 1e300, 1.7e308]
+)
 WIDTH, MEAN = st.one_of(ANY_WIDTH, CORNER), st.one_of(ANY, CORNER, CORNER.map(lambda x: -x))
 ORDER = st.sampled_from(["both", *DIRECTIONS])
-OFTEN = settings(deadline=None, derandomize=True, max_examples=4000, database=None)
+OFTEN = settings(deadline=None, derandomize=True, max_examples=300, database=None)
 
 
 @OFTEN
@@ -437,7 +445,7 @@ def test_halfline_epsilon_of_any_finite_input_is_a_number(mean_p, std_p, mean_q,
 USUAL_MEAN, USUAL_WIDTH = st.floats(-30, 30), st.floats(0.01, 100)
 
 
-@OFTEN
+@settings(OFTEN, max_examples=60)
 @given(USUAL_MEAN, USUAL_WIDTH, USUAL_MEAN, USUAL_WIDTH, ORDER)
 def test_epsilon_falls_with_delta(mean_p, std_p, mean_q, std_q, order):
     delta = np.concatenate([[0.0], np.logspace(-300, -10, 30), np.logspace(-9.9, 0, 200)])
@@ -454,25 +462,32 @@ def test_delta_falls_with_epsilon(mean_p, std_p, mean_q, std_q, order):
     assert (after <= before * (1 + 1e-13)).all()
 
 
-@OFTEN
-@given(*[st.integers(-1000, 1000), st.integers(1, 1000)] * 2, st.floats(1e-30, 0.99), ORDER, st.integers(-500, 500))
-def test_only_the_shape_counts(mean_p, std_p, mean_q, std_q, delta, order, exponent):
-    """Shifts and scales by powers of two are exact in floats, and so must be the answer."""
-    expected = gaussian_epsilon(mean_p, std_p, mean_q, std_q, delta, order=order)
-    assert gaussian_epsilon(-mean_p, std_p, -mean_q, std_q, delta, order=order) == expected
-    shifted = gaussian_epsilon(mean_p + 2.0**40, std_p, mean_q + 2.0**40, std_q, delta, order=order)
-    assert shifted == expected
-    unit = 2.0**exponent
-    assert gaussian_epsilon(mean_p * unit, std_p * unit, mean_q * unit, std_q * unit, delta, order=order) == expected
+DELTAS = np.array([0.0, 1e-20, 1e-12, 1e-6, 1e-3, 0.1, 0.5, 0.99])
 
 
-@OFTEN
-@given(USUAL_MEAN, USUAL_WIDTH, USUAL_MEAN, USUAL_WIDTH, st.floats(1e-30, 0.99))
-def test_both_directions_are_symmetric(mean_p, std_p, mean_q, std_q, delta):
+@settings(OFTEN, max_examples=30)
+@given(*[st.integers(-1000, 1000), st.integers(1, 1000)] * 2, ORDER, st.integers(-500, 500))
+def test_only_the_shape_counts(mean_p, std_p, mean_q, std_q, order, exponent):
+    """Reflections, these shifts and scales by powers of two are exact in floats, and so must be the answer."""
+
+    def epsilon(shift=0.0, scale=1.0):
+        return gaussian_epsilon(
+            scale * mean_p + shift, abs(scale) * std_p, scale * mean_q + shift, abs(scale) * std_q, DELTAS, order=order
+        )
+
+    for moved in (epsilon(scale=-1.0), epsilon(shift=2.0**40), epsilon(scale=2.0**exponent)):
+        assert (moved == epsilon()).all()
+
+
+@settings(OFTEN, max_examples=40)
+@given(USUAL_MEAN, USUAL_WIDTH, USUAL_MEAN, USUAL_WIDTH)
+def test_both_directions_are_symmetric(mean_p, std_p, mean_q, std_q):
     p, q = (mean_p, std_p), (mean_q, std_q)
-    assert gaussian_epsilon(*p, *q, delta) == gaussian_epsilon(*q, *p, delta)
-    assert gaussian_epsilon(*p, *q, delta, order="p||q") == gaussian_epsilon(*q, *p, delta, order="q||p")
-    assert gaussian_delta(*p, *q, delta) == gaussian_delta(*q, *p, delta)
+    for function, last in [(gaussian_epsilon, DELTAS), (gaussian_delta, 10 * DELTAS)]:
+        forward, backward = function(*p, *q, last, order="p||q"), function(*p, *q, last, order="q||p")
+        assert (forward == function(*q, *p, last, order="q||p")).all()
+        assert (np.maximum(forward, backward) == function(*p, *q, last)).all()
+        assert (function(*q, *p, last) == function(*p, *q, last)).all()
 
 
 # --------------------------------------------------------------------------- the inverse, and threshold attacks
@@ -483,14 +498,18 @@ def test_noise_for_an_epsilon(epsilon, delta, sigma):
     assert 1 / gaussian_gap(epsilon, delta) == printed(sigma)
 
 
-@pytest.mark.parametrize("epsilon", [1e-20, 1e-10, 1e-3, 1.0, 30.0, 1e4, 1e12, 1e290])
-@pytest.mark.parametrize("delta", [0.999, 0.1, 1e-6, 1e-30, 1e-300])
+@pytest.mark.parametrize("epsilon", [1e-20, 1e-3, 1.0, 1e4, 1e290])
+@pytest.mark.parametrize("delta", [0.999, 1e-6, 1e-30, 1e-300])
 def test_gap_is_the_inverse_of_epsilon(epsilon, delta):
     gap = mpf(gaussian_gap(epsilon, delta))
     if epsilon > 1e100:  # too many digits for the truth; the gap is sqrt(2 epsilon) then
         assert gap == approx(math.sqrt(2 * epsilon), rel=TOLERANCE)
         return
-    assert hockey_stick(0, 1, gap * (1 + TOLERANCE), 1, epsilon)[0] >= delta >= hockey_stick(0, 1, gap * (1 - TOLERANCE), 1, epsilon)[0]
+    assert (
+        hockey_stick(0, 1, gap * (1 + TOLERANCE), 1, epsilon)[0]
+        >= delta
+        >= hockey_stick(0, 1, gap * (1 - TOLERANCE), 1, epsilon)[0]
+    )
 
 
 @pytest.mark.parametrize("delta", [0.9, 1e-6, 1e-20, 1e-300])
@@ -503,10 +522,10 @@ def test_the_gap_of_epsilon_zero_has_delta_as_total_variation(delta):
 
 def test_gap_names_its_bad_arguments():
     for epsilon in (-1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="^epsilon"):
+        with pytest.raises(ValueError, match=r"^epsilon"):
             gaussian_gap(epsilon, 1e-6)
     for delta in (0.0, 1.0, -0.1, math.nan, 2.0):
-        with pytest.raises(ValueError, match="^delta"):
+        with pytest.raises(ValueError, match=r"^delta"):
             gaussian_gap(1.0, delta)
 
 
@@ -569,9 +588,9 @@ def test_threshold_attacks_do_not_mind_where_zero_is():
 
 def test_threshold_attacks_name_their_bad_arguments():
     for delta in (0.0, 1.0, math.nan):
-        with pytest.raises(ValueError, match="^delta"):
+        with pytest.raises(ValueError, match=r"^delta"):
             halfline_epsilon(0, 1, 1, 1, delta)
-    with pytest.raises(ValueError, match="^std_q"):
+    with pytest.raises(ValueError, match=r"^std_q"):
         halfline_epsilon(0, 1, 1, -1, 0.1)
     assert halfline_epsilon(0, 0, 0, 0, 0.1) == 0
     assert halfline_epsilon(0, 1, 0, 0, 0.1) == math.inf

@@ -17,6 +17,7 @@ the next one above.
 """
 
 from functools import lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from scipy import signal, special
 from scipy.optimize import brentq
 
 from coalmine.contracts import Array
+
+AnyArray = TypeVar("AnyArray", bound=NDArray[Any])
 
 FULL = 2_000
 _SPACING = 1.04
@@ -34,10 +37,10 @@ _WINDOW = 12.0
 def grid(count: int) -> NDArray[np.int64]:
     """The order statistics j (from 1) that the band uses for `count` scores."""
     if count <= FULL:
-        return np.arange(1, count + 1)
+        return _readonly(np.arange(1, count + 1))
     steps = np.unique(np.ceil(_SPACING ** np.arange(0, np.log(count) / np.log(_SPACING) + 1)).astype(np.int64))
     steps = steps[steps <= count // 2 + 1]
-    return np.unique(np.concatenate([steps, count + 1 - steps]))
+    return _readonly(np.unique(np.concatenate([steps, count + 1 - steps])))
 
 
 @lru_cache(maxsize=256)
@@ -55,45 +58,48 @@ def local_level(count: int, confidence: float) -> float:
         return crossing_probability(count, float(np.exp(log_level))) - miss
 
     low, high = np.log(miss / grid(count).size), np.log(miss)  # Bonferroni at the one end, no correction at the other
+    if excess(low) >= 0:  # confidence so near 1 that rounding decides; Bonferroni is never too large
+        return float(np.exp(low))
     return float(np.exp(brentq(excess, low, high, xtol=1e-9, rtol=1e-9)))
 
 
+def log_upper(orders: NDArray[np.int64], count: int, confidence: float) -> Array:
+    """log of the simultaneous upper bounds b_j for j in `orders`, each from 1 to `count`."""
+    return np.asarray(_log_upper_on_grid(count, confidence)[np.searchsorted(grid(count), orders)])
+
+
 @lru_cache(maxsize=256)
-def log_upper(count: int, confidence: float) -> Array:
-    """log of the simultaneous upper bounds b_j for j = 1..count, followed by log 1 = 0 for j = count + 1."""
-    used = grid(count)
-    bounds = _beta_upper(local_level(count, confidence), used, count)
-    filled = np.full(count + 1, 1.0)
-    filled[used[0] - 1 : count] = bounds[np.searchsorted(used, np.arange(used[0], count + 1))]
-    logs: Array = np.log(filled)
-    logs.flags.writeable = False
-    return logs
+def _log_upper_on_grid(count: int, confidence: float) -> Array:
+    """The bounds at the grid alone: a few kilobytes, whatever the count."""
+    return _readonly(np.log(_beta_upper(local_level(count, confidence), grid(count), count)))
 
 
 def crossing_probability(count: int, level: float) -> float:
-    """P(U_(j) > b_j(level) for some j of the grid) for `count` independent uniforms."""
+    """P(U_(j) > b_j(level) for some j of the grid) for `count` independent uniforms.
+
+    Added up from the paths that are dropped, not one minus those that survive: accurate at any level.
+    """
     used = grid(count)
     borders = _beta_upper(level, used, count)
-    law, first, reached = np.ones(1), 0, 0.0  # P(N = first + i, no crossing yet), at the border reached so far
+    law, first, reached, crossed = np.ones(1), 0, 0.0, 0.0  # P(N = first + i, no crossing yet), at the border reached so far
     for needed, border in zip(used, borders, strict=True):
         mean = count * border
         last = min(count, int(mean + _WINDOW * np.sqrt(mean) + 30))
-        law, first = _advance(law, first, count * (border - reached), int(needed), last)
-        reached = border
-    arrivals = count - first - np.arange(law.size)
-    survived = float(np.sum(law * _poisson(arrivals, count * (1 - reached))))
-    return 1.0 - survived / float(_poisson(np.array([count]), float(count))[0])
+        law, first = _advance(law, first, count * (border - reached), last)
+        reached, too_few = border, max(0, int(needed) - first)
+        arrivals = count - first - np.arange(too_few)
+        crossed += float(law[:too_few] @ _poisson(arrivals, count * (1 - border)))
+        law, first = law[too_few:], first + too_few
+    return crossed / float(_poisson(np.array([count]), float(count))[0])
 
 
-def _advance(law: Array, first: int, rate: float, needed: int, last: int) -> tuple[Array, int]:
-    """The law of the count after `rate` expected arrivals, limited to counts from `needed` to `last`."""
+def _advance(law: Array, first: int, rate: float, last: int) -> tuple[Array, int]:
+    """The law of the count after `rate` expected arrivals, limited to counts up to `last`."""
     most = int(rate + _WINDOW * np.sqrt(rate) + 30)
     least = max(0, int(rate - _WINDOW * np.sqrt(rate) - 30))
     kernel = _poisson(np.arange(least, most + 1), rate)
     spread = np.convolve(law, kernel) if law.size * kernel.size < 300_000 else np.maximum(signal.fftconvolve(law, kernel), 0.0)
-    start = first + least
-    keep_from, keep_to = max(needed, start), min(last, start + spread.size - 1)
-    return spread[keep_from - start : keep_to - start + 1], keep_from
+    return spread[: last - first - least + 1], first + least
 
 
 def _poisson(counts: NDArray[np.int64], rate: float) -> Array:
@@ -106,3 +112,9 @@ def _poisson(counts: NDArray[np.int64], rate: float) -> Array:
 def _beta_upper(level: float, order: NDArray[np.int64], count: int) -> Array:
     """The quantile 1-level of Beta(j, count-j+1), the law of the j-th of `count` uniform order statistics."""
     return np.asarray(special.betainccinv(order, count - order + 1.0, level))
+
+
+def _readonly(array: AnyArray) -> AnyArray:
+    """Shared by all callers through a cache, so nobody may write to it."""
+    array.flags.writeable = False
+    return array

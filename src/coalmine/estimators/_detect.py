@@ -13,7 +13,7 @@ from coalmine._random import stream
 from coalmine.contracts import Null
 from coalmine.estimators._rates import Fixed, Threshold
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
-from coalmine.nulls import GaussianNull
+from coalmine.nulls import GaussianNull, MaxNull
 from coalmine.scores import Scores
 
 Finder = Callable[[float], float]  # claim -> smallest detectable epsilon
@@ -78,10 +78,10 @@ def standardised(threshold: AnyThreshold, scores: Scores) -> AnyThreshold | Fixe
 
 def location(scores: Scores) -> tuple[float, float]:
     """(centre, spread) of the held-out scores, from the null law if it has them, else from the sample."""
-    if scores.null is not None:
-        try:
-            return scores.null.center, scores.null.spread
-        except ValueError:
-            return 0.0, 1.0
+    null = scores.null
+    while isinstance(null, MaxNull):  # standard_null puts the union bound into the slack of the law of one round
+        null = null.base
+    if null is not None:
+        return null.center, null.spread
     held_out = scores.held_out_values
     return float(held_out.mean()), float(held_out.std()) or 1.0

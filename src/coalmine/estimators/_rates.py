@@ -59,6 +59,13 @@ class AllThresholds:
 Threshold = Fixed | Split | AllThresholds
 
 
+def check_threshold(threshold: object, *kinds: type) -> None:
+    """A bare number is not enough: how a threshold was chosen is part of the statement."""
+    if not isinstance(threshold, kinds):
+        allowed = " or ".join(f"{kind.__name__}(...)" for kind in kinds)
+        raise ValueError(f"threshold={threshold!r} is not allowed: it must be {allowed}.")
+
+
 def epsilon_of_rates(log_fnr: Array, log_fpr: Array, delta: float) -> Array:
     """max( log((1-delta-FNR)/FPR), log((1-delta-FPR)/FNR), 0 ), elementwise."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -68,7 +75,7 @@ def epsilon_of_rates(log_fnr: Array, log_fpr: Array, delta: float) -> Array:
     return np.asarray(np.maximum(best, 0.0))
 
 
-def sweep(scores: Scores, orders: Orders, log_upper_inserted: LogUpper, log_upper_held_out: LogUpper) -> tuple[Array, Array]:
+def sweep(scores: Scores, orders: Orders, log_upper: LogUpper) -> tuple[Array, Array]:
     """(log FNR, log FPR) bounds at the thresholds X_(j), j in `orders`.
 
     At t = X_(j) fewer than j inserted scores lie below t; if a held-out scores lie at or above t, the false-positive rate is
@@ -76,23 +83,32 @@ def sweep(scores: Scores, orders: Orders, log_upper_inserted: LogUpper, log_uppe
     """
     inserted = np.sort(scores.inserted_values)
     thresholds = inserted[orders - 1]
-    log_fnr = log_upper_inserted(orders, inserted.size)
+    log_fnr = log_upper(orders, inserted.size)
     if scores.null is not None:
         return log_fnr, np.asarray(scores.null.logsf(thresholds))
     held_out = np.sort(scores.held_out_values)
     above = held_out.size - np.searchsorted(held_out, thresholds, side="left")
     log_fpr = np.zeros(orders.size)
     known = above < held_out.size
-    log_fpr[known] = log_upper_held_out(above[known] + 1, held_out.size)
+    log_fpr[known] = log_upper(above[known] + 1, held_out.size)
     return log_fnr, log_fpr
 
 
-def ceiling(scores: Scores, log_upper_inserted: LogUpper, log_upper_held_out: LogUpper, delta: float) -> float:
-    """The epsilon that perfect separation of these canaries would have given."""
-    inserted, held_out = int(scores.inserted.sum()), int((~scores.inserted).sum())
+def perfect_rates(scores: Scores, log_upper: LogUpper, fixed: float | None = None) -> tuple[Array, Array]:
+    """(log FNR, log FPR) bounds if these canaries were separated perfectly.
+
+    A known null law then has no false alarms at all, unless the threshold was `fixed` beforehand and has its own rate.
+    """
     first = np.array([1])
-    log_fpr = np.array([-np.inf]) if scores.null is not None else log_upper_held_out(first, held_out)
-    return float(epsilon_of_rates(log_upper_inserted(first, inserted), log_fpr, delta)[0])
+    log_fnr = log_upper(first, int(scores.inserted.sum()))
+    if scores.null is None:
+        return log_fnr, log_upper(first, int((~scores.inserted).sum()))
+    return log_fnr, np.array([-np.inf if fixed is None else float(scores.null.logsf(fixed))])
+
+
+def ceiling(scores: Scores, log_upper: LogUpper, delta: float, fixed: float | None = None) -> float:
+    """The epsilon that perfect separation of these canaries would have given."""
+    return float(epsilon_of_rates(*perfect_rates(scores, log_upper, fixed), delta)[0])
 
 
 def miss_share(scores: Scores, confidence: float) -> float:
@@ -119,10 +135,14 @@ def log_binomial_upper(errors: NDArray[np.int64], trials: int, level: float | Ar
 
 
 def halves(scores: Scores, split: Split) -> tuple[Scores, Scores]:
-    """(scores to choose the threshold on, scores to evaluate it on), the same whatever the order of the rows."""
+    """(scores to choose the threshold on, scores to evaluate it on), the same whatever the order of the rows.
+
+    The shuffle is keyed by the scores themselves. One shuffle for all would put the same ranks into the same half in
+    every audit of this size: no random split, and a "95 %" bound that missed in 23 % of audits with 300 canaries.
+    """
     from coalmine._random import stream
 
-    rng = stream(split.seed, "split")
+    rng = stream(split.seed, "split", scores.sha256)
     parts = []
     for values, needed in ((scores.inserted_values, True), (scores.held_out_values, scores.null is None)):
         shuffled = rng.permutation(np.sort(values))

@@ -4,8 +4,10 @@ et al. 2021).
 Per-round scores of known participation are, given the past, an effect plus a projection of variance at most 1 in
 units of the null. If that noise is sub-Gaussian, then for all n at once, with probability `confidence`,
 
-    mean effect of the first n >= average_n - sqrt( (n rho² + 1)/(n² rho²) · log((n rho² + 1)/(2 miss)²) ),     rho²
-    = 1/tuned_for.
+    mean effect of the first n >= average_n - z_n sqrt(n + tuned_for)/n,
+    2 Phi(z_n) exp(z_n²/2) = sqrt(n/tuned_for + 1)/miss.
+
+Where held-out scores stand in for a known law, their centre has such a sequence of its own, half the risk each.
 
 Turning the mean effect into epsilon assumes a Gaussian trade-off curve; without that shape the running number is not
 a bound. It does not apply to a maximum over rounds, nor to post-momentum deltas, whose noise is dependent (use increments).
@@ -13,14 +15,18 @@ a bound. It does not apply to a maximum over rounds, nor to post-momentum deltas
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 
 from coalmine import _validate
 from coalmine._random import stream
 from coalmine.contracts import Array, LowerBound
+from coalmine.errors import AuditError
 from coalmine.estimators import _detect
+from coalmine.estimators._rates import EXCHANGEABLE
 from coalmine.estimators.gaussian_fit import standardise
 from coalmine.estimators.gdp import SHAPE
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
+from coalmine.nulls import MaxNull
 from coalmine.scores import Scores
 
 SUB_GAUSSIAN = "given the past, each score is its effect plus noise that is sub-Gaussian with the variance of the null"
@@ -29,16 +35,22 @@ SUB_GAUSSIAN = "given the past, each score is its effect plus noise that is sub-
 def bound_anytime(scores: Scores, *, delta: float, confidence: float = 0.95, tuned_for: int = 200) -> LowerBound:
     """The running bound after all these scores, in order of `scores.labels["round"]` where there are rounds."""
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
+    if isinstance(scores.null, MaxNull):
+        raise AuditError("the anytime bound is for sums of scores, not for their maximum over rounds; use bound_band.")
     standardised, null_count = standardise(scores)
     if "round" in scores.labels:
         standardised = standardised[np.argsort(scores.labels["round"][scores.inserted], kind="stable")]
-    limit = float(anytime_gaps(standardised, confidence, tuned_for)[-1])
+    count, shared, centre, variance = standardised.size, confidence, 0.0, 1 / standardised.size
+    if null_count is not None:  # half of the risk for the centre of the held-out scores
+        shared, variance = (1 + confidence) / 2, variance + 1 / null_count
+        centre = float(_width(null_count, 1 - shared, tuned_for))
+    limit = float(anytime_gaps(standardised, shared, tuned_for)[-1]) - centre
     width = float(standardised.mean() - limit)
-    units = () if null_count is None else (f"the spread of {null_count} held-out scores is the spread of their law",)
+    units = () if null_count is None else (EXCHANGEABLE, f"the spread of {null_count} held-out scores is that of their law")
 
     def find(claim: float) -> float:
-        least, count = gaussian_gap(claim, delta), standardised.size
-        noise = stream(0, "detectable anytime").standard_normal(_detect.REPLICATES) / np.sqrt(count)
+        least = gaussian_gap(claim, delta)
+        noise = stream(0, "detectable anytime").standard_normal(_detect.REPLICATES) * np.sqrt(variance)
         return _detect.smallest_detectable(lambda mu: float(np.mean(mu + noise - width > least)), claim, delta)
 
     return LowerBound(
@@ -46,11 +58,11 @@ def bound_anytime(scores: Scores, *, delta: float, confidence: float = 0.95, tun
         delta=delta,
         confidence=confidence,
         method="anytime-valid confidence sequence",
-        valid=True,
+        valid=null_count is None,  # a measured unit errs by mu/sqrt(2n), which the sequence does not know
         assumptions=(SHAPE, SUB_GAUSSIAN, *units),
         ceiling=float("inf"),
         multiplicity="holds at all times at once",
-        details={"mu": max(limit, 0.0), "scores": standardised.size},
+        details={"mu": max(limit, 0.0), "scores": count},
         finder=find,
     )
 
@@ -64,8 +76,18 @@ def anytime_epsilons(standardised: ArrayLike, *, delta: float, confidence: float
 
 def anytime_gaps(standardised: Array, confidence: float, tuned_for: int = 200) -> Array:
     """The running lower bound on the mean effect; tightest when about `tuned_for` scores have been seen."""
-    rate = 1.0 / _validate.positive("tuned_for", tuned_for)
     n = np.arange(1, standardised.size + 1)
-    inflated = n * rate + 1
-    width = np.sqrt(inflated / (n**2.0 * rate) * np.log(inflated / (2 * (1 - confidence)) ** 2))
-    return np.asarray(np.cumsum(standardised) / n - width)
+    return np.asarray(np.cumsum(standardised) / n - _width(n, 1 - confidence, tuned_for))
+
+
+def _width(n: ArrayLike, miss: float, tuned_for: float) -> Array:
+    """z_n sqrt(n + tuned_for)/n.
+
+    z_n is one step from the two-sided boundary of twice the risk, which by itself is too narrow if the noise is not
+    symmetric or looked at for ever. Phi there is below Phi(z_n), so the step ends above the solution: on the safe side.
+    """
+    n, tuned_for = np.asarray(n, dtype=np.float64), _validate.positive("tuned_for", tuned_for)
+    inflated = n / tuned_for + 1
+    two_sided = np.sqrt(np.maximum(np.log(inflated / (2 * miss) ** 2), 0.0))
+    z = np.sqrt(np.log(inflated / (2 * miss * special.ndtr(two_sided)) ** 2))
+    return np.asarray(z * np.sqrt(n + tuned_for) / n)

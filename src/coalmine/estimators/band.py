@@ -33,7 +33,7 @@ def bound_band(scores: Scores, *, delta: float, confidence: float = 0.95) -> Low
         method="simultaneous band",
         valid=True,
         assumptions=_rates.assumptions(scores),
-        ceiling=_rates.ceiling(scores, log_upper, log_upper, delta),
+        ceiling=_rates.ceiling(scores, log_upper, delta),
         multiplicity="all thresholds at once, by a simultaneous band",
         finder=lambda claim: _detectable(scores, delta, confidence, claim),
     )
@@ -44,21 +44,21 @@ def band_rates(scores: Scores, confidence: float) -> tuple[Array, Array, _rates.
     level = 1 - _rates.miss_share(scores, confidence)
 
     def log_upper(orders: _rates.Orders, count: int) -> Array:
-        return np.asarray(_band.log_upper(count, level)[orders - 1])
+        return _band.log_upper(orders, count, level)
 
     orders = _band.grid(int(scores.inserted.sum()))
-    return (*_rates.sweep(scores, orders, log_upper, log_upper), log_upper)
+    return (*_rates.sweep(scores, orders, log_upper), log_upper)
 
 
 def _detectable(scores: Scores, delta: float, confidence: float, claim: float) -> float:
     """`LowerBound.detectable_above` by simulating only the order statistics that the band looks at: any number of canaries."""
     inserted, held_out = int(scores.inserted.sum()), int((~scores.inserted).sum())
     level = 1 - _rates.miss_share(scores, confidence)
-    log_fnr = _band.log_upper(inserted, level)[_band.grid(inserted) - 1]
+    log_fnr = _band.log_upper(_band.grid(inserted), inserted, level)
     normals = _normal_order_statistics(inserted, "inserted")
     if scores.null is None:
         largest = -_normal_order_statistics(held_out, "held out")  # descending: the i-th largest, i in the grid
-        log_steps = np.append(_band.log_upper(held_out, level)[_band.grid(held_out) - 1], 0.0)
+        log_steps = np.append(_band.log_upper(_band.grid(held_out), held_out, level), 0.0)
     else:
         null = _detect.standard_null(scores.null)
 

@@ -19,13 +19,19 @@ from scipy import special
 from scipy.optimize import brentq
 
 from coalmine import _validate
-from coalmine.contracts import LowerBound
+from coalmine.contracts import Array, LowerBound
 from coalmine.estimators import _detect, _rates
 from coalmine.estimators._rates import Fixed, Split
 from coalmine.estimators.threshold import choose, counts_at
 from coalmine.scores import Scores
 
-_NODES = 20_000
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
+# shares of an interval, sin²(angle/2) with the angle at Gauss–Legendre nodes: removes square roots at both ends
+_SHARES, _SHARE_WEIGHTS = np.sin(np.pi * (1 + _NODES) / 4) ** 2, np.sin(np.pi * (1 + _NODES) / 2) * _WEIGHTS * np.pi / 4
+_NEGLIGIBLE = 1e-18  # probability
+_DECADES = 10.0 ** -np.arange(1, 20)
+_BELOW_ONE = 1 - 2.0**-53
+_LARGEST = 700.0  # e^epsilon is still a number
 
 
 def bound_bayesian(
@@ -34,6 +40,7 @@ def bound_bayesian(
     """Credible lower limit for epsilon at one threshold: `Fixed(t)`, or chosen on a `Split()` (default)."""
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     threshold = Split() if threshold is None else threshold
+    _rates.check_threshold(threshold, Fixed, Split)
     judged, value, paid = choose(scores, threshold, delta=delta, confidence=confidence)
     standard = _detect.standardised(threshold, scores)
 
@@ -48,7 +55,7 @@ def bound_bayesian(
         method="Bayesian credible limit (Zanella-Béguelin et al.)",
         valid=False,
         assumptions=(*_rates.assumptions(scores), "Jeffreys priors for both error rates"),
-        ceiling=_limit(judged, 0, 0, np.inf, delta, confidence),
+        ceiling=_limit(judged, 0, 0, value if isinstance(threshold, Fixed) else np.inf, delta, confidence),
         multiplicity=paid,
         finder=_detect.finder_by_scores(exceeds, scores, delta),
     )
@@ -65,7 +72,7 @@ def _limit(
         return float(_rates.epsilon_of_rates(log_fnr, log_fpr, delta)[0])
     counts = missed, inserted - missed, alarms, held_out - alarms
     if above is not None:
-        return np.inf if _posterior(*counts, delta, nodes=2_000)(above) < 1 - confidence else 0.0
+        return np.inf if _posterior(*counts, delta)(above) < 1 - confidence else 0.0
     return bayesian_quantile(*counts, delta, 1 - confidence)
 
 
@@ -75,26 +82,50 @@ def bayesian_quantile(missed: int, found: int, alarms: int, cleared: int, delta:
     >>> round(bayesian_quantile(50, 950, 50, 950, 1e-5, 0.5), 3)
     3.013
     """
-    posterior = _posterior(missed, found, alarms, cleared, delta, _NODES)
+    posterior = _posterior(missed, found, alarms, cleared, delta)
     if posterior(0.0) >= probability:
         return 0.0
     high = 1.0
     while posterior(high) < probability:
         high *= 2
+        if high > _LARGEST:  # the last digits of a probability next to 1
+            return _LARGEST
     return float(brentq(lambda epsilon: posterior(epsilon) - probability, 0.0, high, xtol=1e-9))
 
 
-def _posterior(missed: int, found: int, alarms: int, cleared: int, delta: float, nodes: int) -> Callable[[float], float]:
-    """G, the posterior distribution function of epsilon, by the midpoint rule over quantiles of FNR, denser at both ends."""
-    angle = np.pi * (np.arange(nodes) + 0.5) / nodes
-    weights = np.sin(angle) * np.pi / (2 * nodes)
-    fnr = special.betaincinv(missed + 0.5, found + 0.5, np.sin(angle / 2) ** 2)
+def _posterior(missed: int, found: int, alarms: int, cleared: int, delta: float) -> Callable[[float], float]:
+    """G, the posterior distribution function of epsilon: the integral over FNR of P(lo(FNR) <= FPR <= hi(FNR)).
+
+    It is cut into pieces where lo or hi bend, or FNR or FPR come a decade nearer to 0 or 1, so that each piece is smooth.
+    """
+    fnr, fpr = (missed + 0.5, found + 0.5), (alarms + 0.5, cleared + 0.5)
+    cuts, levels = _cuts(*fnr), _cuts(*fpr)
 
     def posterior(epsilon: float) -> float:
-        grow, shrink = np.exp(epsilon), np.exp(-epsilon)
-        low = np.maximum(0.0, np.maximum(1 - delta - fnr * grow, (1 - delta - fnr) * shrink))
-        high = np.minimum(1.0, np.minimum(1 + (delta - fnr) * shrink, delta + (1 - fnr) * grow))
-        inside = special.betainc(alarms + 0.5, cleared + 0.5, high) - special.betainc(alarms + 0.5, cleared + 0.5, low)
-        return float(weights @ inside)
+        bends = _bends(levels, epsilon, delta), 1 - _bends(1 - levels, epsilon, delta)
+        edges = np.unique(np.clip(np.concatenate([cuts, *bends]), cuts.min(), cuts.max()))
+        widths = np.diff(edges)[:, None]
+        x = np.minimum(edges[:-1, None] + widths * _SHARES, _BELOW_ONE)
+        density = np.exp(special.xlogy(fnr[0] - 1, x) + special.xlog1py(fnr[1] - 1, -x) - special.betaln(*fnr))
+        inside = special.betainc(*fpr, 1 - _low(1 - x, epsilon, delta)) - special.betainc(*fpr, _low(x, epsilon, delta))
+        return float(np.sum(widths * _SHARE_WEIGHTS * density * inside))
 
     return posterior
+
+
+def _low(fnr: Array, epsilon: float, delta: float) -> Array:
+    """lo(x); hi(x) is 1 - lo(1-x)."""
+    return np.asarray(np.maximum(0.0, np.maximum(1 - delta - fnr * np.exp(epsilon), (1 - delta - fnr) * np.exp(-epsilon))))
+
+
+def _bends(levels: Array, epsilon: float, delta: float) -> Array:
+    """The x where lo(x) reaches 0 or one of the levels, on either of its branches, and where the branches meet."""
+    grow, levels = np.exp(epsilon), np.append(levels, 0.0)
+    return np.concatenate([(1 - delta - levels) / grow, 1 - delta - levels * grow, [(1 - delta) / (1 + grow)]])
+
+
+def _cuts(a: float, b: float) -> Array:
+    """The range of a Beta(a, b) variable, up to a negligible probability at either end, and the decades within."""
+    low, high = special.betaincinv(a, b, _NEGLIGIBLE), special.betainccinv(a, b, _NEGLIGIBLE)
+    decades = np.concatenate([_DECADES, 1 - _DECADES])
+    return np.concatenate([[low, high], decades[(low < decades) & (decades < high)]])

@@ -47,7 +47,8 @@ def diagnose(standardised: Array, null_count: int | None = None) -> Diagnostics:
     """Diagnostics of inserted scores in units of the null, which `null_count` held-out scores set (None: a known law)."""
     count = standardised.size
     mean = float(standardised.mean())
-    std = float(standardised.std(ddof=1)) if count > 1 else 0.0
+    varied = bool(np.ptp(standardised) > 0)  # the deviation of equal numbers may be a rounding error away from zero
+    std = float(standardised.std(ddof=1)) if varied else 0.0
     testable = count >= 8 and std > 0
     z = (standardised - mean) / std if std > 0 else np.zeros(count)
     statistic = anderson_darling(z) if testable else None
@@ -57,7 +58,7 @@ def diagnose(standardised: Array, null_count: int | None = None) -> Diagnostics:
         count=count,
         mean=mean,
         std=std,
-        variance_p_value=_variance_p_value(std**2, count, null_count) if std > 0 else None,
+        variance_p_value=_variance_p_value(std**2, count, null_count) if count > 1 else None,
         anderson_darling=statistic,
         normality_p_value=None if statistic is None else _anderson_p_value(statistic),
         skewness=skewness,

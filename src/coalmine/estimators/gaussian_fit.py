@@ -30,7 +30,7 @@ from coalmine._random import stream
 from coalmine.contracts import Array, PointEstimate
 from coalmine.errors import NotEnoughCanariesError
 from coalmine.estimators.band import bound_band
-from coalmine.estimators.diagnostics import diagnose
+from coalmine.estimators.diagnostics import Diagnostics, diagnose
 from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
 from coalmine.nulls import CosineNull
 from coalmine.scores import Scores
@@ -38,6 +38,7 @@ from coalmine.scores import Scores
 Variance = Literal["null", "fitted"]
 Formula = Literal["exact", "threshold"]
 _FLOOR_DRAWS = 4_000
+_REVERSED = 1e-3  # a gap this unlikely below zero is a matter of sign, not of chance
 
 
 def estimate_gaussian(
@@ -74,7 +75,7 @@ def standardise(scores: Scores) -> tuple[Array, int | None]:
             f"{held_out.size} held-out score: its spread cannot be measured. Give more held-out scores, or null=... or dim=..."
         )
     spread = float(held_out.std(ddof=1))
-    if spread == 0.0:
+    if not (spread > 0 and np.ptp(held_out) > 0):  # the spread of equal numbers may be a rounding error away from zero
         raise NotEnoughCanariesError(
             "all held-out scores are equal: they have no spread to measure a gap by. "
             "Check how they were computed, or give null=... or dim=..."
@@ -103,6 +104,8 @@ def _mean_only(scores: Scores, standardised: Array, null_count: int | None, delt
             f"interference: the {count} canaries disturb each other in {scores.dim} dimensions; "
             f"without each other they would suggest epsilon {corrected:.3g}",
         )
+    if p_value > 1 - _REVERSED:
+        flags += ("reversed: inserted canaries score lower than held-out ones; check the sign of the scores",)
     shape = diagnose(standardised, null_count)
     return PointEstimate(
         epsilon=epsilon,
@@ -125,15 +128,15 @@ def _fitted(
     count = standardised.size
     if count < 2:
         raise NotEnoughCanariesError("one inserted score has no width to fit; use variance='null'.")
+    shape = diagnose(standardised, null_count)
     # The papers divide by k; in units of the held-out scores both widths do, so that the null's own factor applies as well.
     scale = 1.0 if null_count is None else np.sqrt(null_count / (null_count - 1))
-    mu, width = float(standardised.mean()) * scale, float(standardised.std()) * scale
+    mu, width = shape.mean * scale, shape.std * float(np.sqrt(1 - 1 / count)) * scale
     epsilon = _epsilon(mu, width, delta, formula)
-    box = _rectangle(standardised, null_count, confidence)
+    box = _rectangle(shape, null_count, confidence)
     low, high = _range_over(box, delta, formula)
     floor_draws = _zero_leakage(count, null_count, delta)
     details, flags = _support(scores, delta, confidence, lambda at: _range_over(box, at, formula)[1])
-    shape = diagnose(standardised, null_count)
     return PointEstimate(
         epsilon=epsilon,
         low=min(low, epsilon),
@@ -154,9 +157,9 @@ def _epsilon(mu: float, width: float, delta: float, formula: Formula) -> float:
     return float(gaussian_epsilon(0.0, 1.0, mu, width, delta))
 
 
-def _rectangle(standardised: Array, null_count: int | None, confidence: float) -> tuple[float, float, float, float]:
+def _rectangle(shape: Diagnostics, null_count: int | None, confidence: float) -> tuple[float, float, float, float]:
     """(mu_low, mu_high, width_low, width_high), each pair with half of the risk."""
-    count, mu, width = standardised.size, float(standardised.mean()), float(standardised.std(ddof=1))
+    count, mu, width = shape.count, shape.mean, shape.std
     tail = (1 - confidence) / 4
     if null_count is None:
         error, quantile = width / np.sqrt(count), special.stdtrit(count - 1, 1 - tail)
@@ -183,7 +186,10 @@ def _range_over(box: tuple[float, float, float, float], delta: float, formula: F
 
 @lru_cache(maxsize=64)
 def _zero_leakage(count: int, null_count: int | None, delta: float) -> Array:
-    """What the literal estimator says when nothing leaks: draws of its value, by simulation of mean and width."""
+    """What the literal estimator says when nothing leaks: draws of its value, by simulation of mean and width.
+
+    The threshold formula is never larger than the exact one, so that for it floor and p-value err on the safe side.
+    """
     rng = stream(0, "zero leakage", count, null_count or 0)
     mu = rng.standard_normal(_FLOOR_DRAWS) / np.sqrt(count)
     width = np.sqrt(rng.chisquare(count - 1, _FLOOR_DRAWS) / count)

@@ -14,7 +14,7 @@ from scipy import special
 from coalmine import _validate
 from coalmine.contracts import Array, LowerBound
 from coalmine.estimators import _detect, _rates
-from coalmine.estimators._rates import AllThresholds, Threshold
+from coalmine.estimators._rates import AllThresholds, Fixed, Split, Threshold
 from coalmine.estimators.band import band_rates
 from coalmine.estimators.threshold import choose, rates_at
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
@@ -27,6 +27,7 @@ def bound_gdp(scores: Scores, *, delta: float, confidence: float = 0.95, thresho
     """Lower bound on epsilon if the mechanism is mu-GDP; all thresholds at once (by the band) unless one is given."""
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
     threshold = AllThresholds() if threshold is None else threshold
+    _rates.check_threshold(threshold, Fixed, Split, AllThresholds)
     mu, best, paid = _mu(scores, delta, confidence, threshold)
     standard = _detect.standardised(threshold, scores)
     needed = lru_cache(maxsize=1)(lambda claim: gaussian_gap(claim, delta))
@@ -61,15 +62,15 @@ def _mu(scores: Scores, delta: float, confidence: float, threshold: Threshold) -
         def log_upper(orders: _rates.Orders, count: int) -> Array:
             return _rates.log_binomial_upper(orders - 1, count, level, "clopper-pearson")
 
-    first = np.array([1])
-    best_fpr = np.array([-np.inf]) if scores.null is not None else log_upper(first, int((~scores.inserted).sum()))
-    best = float(_gap(log_upper(first, int(scores.inserted.sum())), best_fpr)[0])
+    fixed = threshold.value if isinstance(threshold, Fixed) else None
+    best = float(_gap(*_rates.perfect_rates(scores, log_upper, fixed))[0])
     return float(_gap(log_fnr, log_fpr).max()), best, paid
 
 
 def _gap(log_fnr: Array, log_fpr: Array) -> Array:
     """Phi^-1(1 - FPR) - Phi^-1(FNR); no gap where one of the rates is 1."""
-    gap = -special.ndtri_exp(log_fpr) - special.ndtri_exp(log_fnr)
+    with np.errstate(invalid="ignore"):  # inf - inf where one rate is 0 and the other 1
+        gap = -special.ndtri_exp(log_fpr) - special.ndtri_exp(log_fnr)
     return np.where((log_fnr >= 0) | (log_fpr >= 0), -np.inf, gap)
 
 

@@ -27,7 +27,7 @@ from coalmine._random import stream
 from coalmine.contracts import Array, LowerBound
 from coalmine.errors import AssignmentError, NotEnoughCanariesError
 from coalmine.estimators import _detect
-from coalmine.estimators._rates import Fixed, Split
+from coalmine.estimators._rates import Fixed, Split, check_threshold
 from coalmine.scores import Scores
 
 Kind = Literal["wilson", "bernstein"]
@@ -96,7 +96,8 @@ def bound_lifted(
     """Lower bound on epsilon from the inserted and held-out canaries of many runs (`scores.labels["run"]`).
 
     The threshold is fixed beforehand or chosen on a share of the runs (default). Only `kind="bernstein"` is valid
-    for any number of runs; "wilson" is narrower and asymptotic.
+    for any number of runs; "wilson" is narrower and asymptotic. At order 4, `variance="published"` has no proof either:
+    it falls as the bound on mu_3 grows, so that an upper bound there need not give an upper bound of the variance.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     _validate.one_of("kind", kind, ("wilson", "bernstein"))
@@ -105,6 +106,7 @@ def bound_lifted(
         raise ValueError(f"order={order!r} is not allowed: it must be 1, 2 or 4.")
     runs = _runs(scores, order)
     threshold = Split() if threshold is None else threshold
+    check_threshold(threshold, Fixed, Split)
     miss = (1 - confidence) / 2
 
     def limit(part: list[_Run], at: float) -> float:
@@ -124,7 +126,7 @@ def bound_lifted(
         delta=delta,
         confidence=confidence,
         method=f"lifted, {kind} intervals of order {order}" + (" (published variance)" if variance == "published" else ""),
-        valid=kind == "bernstein",
+        valid=kind == "bernstein" and (order < 4 or variance == "exact"),
         assumptions=("the runs are independent, and the canaries of a run are exchangeable",),
         ceiling=limit(perfect, 0.5),
         multiplicity="one threshold, fixed beforehand" if isinstance(threshold, Fixed) else "threshold chosen on other runs",

@@ -19,6 +19,7 @@ auditor, so the result does not depend on row order.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +47,8 @@ class Guesses:
     negative: int
 
     def __post_init__(self) -> None:
-        _validate.whole("positive", self.positive)
-        _validate.whole("negative", self.negative)
+        object.__setattr__(self, "positive", _validate.whole("positive", self.positive))
+        object.__setattr__(self, "negative", _validate.whole("negative", self.negative))
         if self.total < 1:
             raise ValueError("at least one guess is needed: Guesses(positive=..., negative=...).")
 
@@ -83,6 +84,7 @@ def bound_one_run_fdp(scores: Scores, *, delta: float, confidence: float = 0.95,
     return _bound(scores, guesses, delta, confidence, limit, "one run, f-DP (Mahloujifar et al.)", (COINS, SHAPE))
 
 
+@lru_cache(maxsize=4096)
 def one_run_epsilon(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:
     """The largest epsilon that `right` of `guesses` right guesses about `canaries` coins reject.
 
@@ -106,6 +108,7 @@ def one_run_epsilon(canaries: int, guesses: int, right: int, delta: float, confi
     return _largest_rejected(p_value, 1 - confidence)
 
 
+@lru_cache(maxsize=4096)
 def one_run_fdp_epsilon(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:
     """The largest epsilon whose Gaussian trade-off curve is rejected by `right` of `guesses` right guesses.
 

@@ -34,6 +34,7 @@ def bound_threshold(
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     _validate.one_of("interval", interval, _rates.INTERVALS)
     threshold = AllThresholds() if threshold is None else threshold
+    _rates.check_threshold(threshold, Fixed, Split, AllThresholds)
     level = _rates.miss_share(scores, confidence)
     if isinstance(threshold, AllThresholds):
         found, ceiling = _all_thresholds(scores, level, interval, delta)
@@ -42,7 +43,7 @@ def bound_threshold(
         judged, value, paid = choose(scores, threshold, delta=delta, confidence=confidence)
         log_fnr, log_fpr = rates_at(judged, value, level, interval)
         found = float(_rates.epsilon_of_rates(log_fnr, log_fpr, delta)[0])
-        ceiling = _ceiling(judged, level, interval, delta)
+        ceiling = _ceiling(judged, level, interval, delta, fixed=value if isinstance(threshold, Fixed) else None)
     return LowerBound(
         epsilon=found,
         delta=delta,
@@ -73,7 +74,7 @@ def bound_pointwise(scores: Scores, *, delta: float, confidence: float = 0.95, i
 
     count = int(scores.inserted.sum())
     orders = np.arange(1, count + 1) if count <= _EVERY_THRESHOLD else _band.grid(count)
-    rates = _rates.sweep(scores, orders, log_upper, log_upper)
+    rates = _rates.sweep(scores, orders, log_upper)
     return LowerBound(
         epsilon=float(_rates.epsilon_of_rates(*rates, delta).max()),
         delta=delta,
@@ -81,7 +82,7 @@ def bound_pointwise(scores: Scores, *, delta: float, confidence: float = 0.95, i
         method=f"pointwise {interval}, best threshold (the papers' epsilon_lo)",
         valid=False,
         assumptions=_rates.assumptions(scores),
-        ceiling=_rates.ceiling(scores, log_upper, log_upper, delta),
+        ceiling=_rates.ceiling(scores, log_upper, delta),
         multiplicity="not paid: the threshold is chosen on the scores it is judged by",
         finder=_detect.finder_by_scores(exceeds, scores, delta),
     )
@@ -118,8 +119,8 @@ def _all_thresholds(scores: Scores, level: float, interval: Interval, delta: flo
         return _bonferroni(count, level, interval)[np.searchsorted(_band.grid(count), orders)]
 
     orders = _band.grid(int(scores.inserted.sum()))
-    found = _rates.epsilon_of_rates(*_rates.sweep(scores, orders, log_upper, log_upper), delta)
-    return float(found.max()), _rates.ceiling(scores, log_upper, log_upper, delta)
+    found = _rates.epsilon_of_rates(*_rates.sweep(scores, orders, log_upper), delta)
+    return float(found.max()), _rates.ceiling(scores, log_upper, delta)
 
 
 @lru_cache(maxsize=64)
@@ -129,11 +130,11 @@ def _bonferroni(count: int, level: float, interval: Interval) -> Array:
     return _rates.log_binomial_upper(used - 1, count, level / used.size, interval)
 
 
-def _ceiling(scores: Scores, level: float, interval: Interval, delta: float) -> float:
+def _ceiling(scores: Scores, level: float, interval: Interval, delta: float, fixed: float | None) -> float:
     def log_upper(orders: _rates.Orders, count: int) -> Array:
         return _rates.log_binomial_upper(orders - 1, count, level, interval)
 
-    return _rates.ceiling(scores, log_upper, log_upper, delta)
+    return _rates.ceiling(scores, log_upper, delta, fixed)
 
 
 def _finder(scores: Scores, delta: float, confidence: float, threshold: Threshold, interval: Interval) -> _detect.Finder:

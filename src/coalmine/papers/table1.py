@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from coalmine import _validate
 from coalmine.contracts import plain
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.simulation import simulate_gaussian_mechanism
@@ -113,6 +114,8 @@ def table1(
     track: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> Table1:
     """Run the whole table; `track` wraps the sequence of finished simulations, for a progress bar."""
+    _validate.whole("simulations", simulations, least=2)
+    _validate.whole("workers", workers, least=1)
     jobs = [(dim, sigma, seed, number) for dim in reversed(DIMS) for sigma in PRINTED for number in range(simulations)]
     if workers > 1:
         with ProcessPoolExecutor(workers) as pool:
