@@ -1,6 +1,6 @@
 """The long calibration: how often every bound and every interval is wrong, written as docs/calibration.md.
 
-    python benchmarks/calibrate.py --output docs/calibration.md [--audits 2000] [--workers 2] [--seed 0]
+python benchmarks/calibrate.py --output docs/calibration.md [--audits 2000] [--workers 2] [--seed 0]
 """
 
 import argparse
@@ -24,7 +24,9 @@ def share(job: tuple[Case, str | None, int, int]) -> tuple[int, int]:
 
 
 def bound_rows() -> list[tuple[str, int, bool]]:
-    methods = [(method, canaries, exact) for method in (*VALID, *APPROXIMATE) for canaries in (100, 1000) for exact in (True, False)]
+    methods = [
+        (method, canaries, exact) for method in (*VALID, *APPROXIMATE) for canaries in (100, 1000) for exact in (True, False)
+    ]
     return [
         (method, canaries, exact)
         for method, canaries, exact in methods
@@ -33,11 +35,16 @@ def bound_rows() -> list[tuple[str, int, bool]]:
 
 
 def interval_rows() -> list[tuple[str, int, bool]]:
-    return [(variance, canaries, exact) for variance in ("null", "fitted") for canaries in (100, 1000) for exact in (True, False)]
+    return [
+        (variance, canaries, exact) for variance in ("null", "fitted") for canaries in (100, 1000) for exact in (True, False)
+    ]
 
 
 def table(title: str, rows: list[tuple[str, int, bool]], cells: list[tuple[int, int]]) -> list[str]:
-    lines = [f"| {title} | canaries | null | " + " | ".join(f"ε = {truth:g}" for truth in TRUTHS) + " |", "|---|---|---|" + "---|" * len(TRUTHS)]
+    lines = [
+        f"| {title} | canaries | null | " + " | ".join(f"ε = {truth:g}" for truth in TRUTHS) + " |",
+        "|---|---|---|" + "---|" * len(TRUTHS),
+    ]
     for number, (name, canaries, exact) in enumerate(rows):
         part = cells[number * len(TRUTHS) : (number + 1) * len(TRUTHS)]
         shares = " | ".join(f"{100 * wrong / audits:.1f} %" for wrong, audits in part)
@@ -70,20 +77,23 @@ def main() -> None:
     text = [
         "# Calibration",
         "",
-        f"Written by `make calibrate` ({options.audits} simulated audits per cell, seed {options.seed}; expensive methods fewer: "
+        f"Written by `make calibrate` ({options.audits} simulated audits per cell, seed {options.seed}; "
+        + "expensive methods fewer: "
         + ", ".join(f"{name} 1/{factor}" for name, factor in EXPENSIVE.items())
         + "). Nothing here is edited by hand.",
         "",
         "## How often a 95 % bound exceeds the true epsilon",
         "",
-        "Scores are N(0,1) held out and N(μ,1) inserted, δ = 1e-5. A valid bound may be wrong in at most 5 % of audits; the rows from"
-        f" *{next(iter(APPROXIMATE))}* on are approximate methods, which say `valid=False`, and so does *anytime* with a sampled null."
+        "Scores are N(0,1) held out and N(μ,1) inserted, δ = 1e-5. A valid bound may be wrong in at most 5 % of audits; "
+        f"the rows from *{next(iter(APPROXIMATE))}* on are approximate methods, which say `valid=False`, "
+        "and so does *anytime* with a sampled null."
         f" The sampling error of a cell at 5 % is {100 * (0.05 * 0.95 / options.audits) ** 0.5:.1f} points.",
         "",
         *table("bound", bounds, cells[:split]),
         "",
-        f"Anytime bound, looked at after each of 5,000 scores: ever above the true effect in {100 * ever[0] / options.audits:.1f} % (no effect)"
-        f" and {100 * ever[1] / options.audits:.1f} % (effect 0.7) of {options.audits} sequences.",
+        "Anytime bound, looked at after each of 5,000 scores: ever above the true effect in "
+        f"{100 * ever[0] / options.audits:.1f} % (no effect) and {100 * ever[1] / options.audits:.1f} % (effect 0.7) "
+        f"of {options.audits} sequences.",
         "",
         "## How often a 95 % interval of the estimate misses the true epsilon",
         "",

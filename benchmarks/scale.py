@@ -1,6 +1,6 @@
 """A million scores through every estimator and bound: time against sorting the same scores, and memory against their size.
 
-Writes benchmarks/results/scale.json. Peak memory is measured with tracemalloc in a second pass, in units of the scores' own bytes.
+Writes benchmarks/results/scale.json. Peak memory is measured with tracemalloc in a second pass, in units of the scores.
 
     python benchmarks/scale.py
 """

@@ -1,6 +1,6 @@
 """An audit of one simulated Gaussian release, twice: once with the noise that is claimed, once with half of it.
 
-    python examples/simulated_audit.py
+python examples/simulated_audit.py
 """
 
 import coalmine

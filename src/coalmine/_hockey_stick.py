@@ -102,7 +102,7 @@ def invert(pair: Pair, log_delta: Array) -> Array:
         t[active] = np.where(inside, proposed, (low[active] + high[active]) / 2)
         tolerance = 2e-14 * np.maximum(np.abs(here), 0.2)  # of the size of the rounding of log delta
         flat = part.loss(high[active]) - part.loss(low[active]) <= 1e-16 * part.loss(high[active])  # near the largest loss
-        exact = np.abs(error) <= 1e-15 * (4 - log_delta[active])  # the rounding of log delta itself
+        exact = np.abs(error) <= 2e-16 - 1e-15 * log_delta[active]  # the rounding of log delta itself
         t[active] = np.where(exact, here, t[active])
         settled = exact | (np.abs(t[active] - here) <= tolerance) | (high[active] - low[active] <= tolerance) | flat
         active = active[~settled]

@@ -3,6 +3,7 @@
 The truth of the cosine is its density, (1-u²)^((d-3)/2) / B((d-1)/2, 1/2), integrated numerically; no incomplete beta function.
 """
 
+import json
 import math
 
 import mpmath as mp
@@ -15,7 +16,7 @@ from pytest import approx
 from scipy import stats
 
 from coalmine.contracts import Null
-from coalmine.nulls import CosineNull, GaussianNull, MaxNull
+from coalmine.nulls import CosineNull, GaussianNull, MaxNull, describe, described
 
 FALSE_ALARM = 1e-6  # each statistical test fails by chance once in a million seeds
 OFTEN = settings(deadline=None, derandomize=True, max_examples=300, database=None)
@@ -220,7 +221,8 @@ def test_sample_shapes():
 def test_the_cosine_law_describes_itself():
     null = CosineNull(1_000_000)
     assert isinstance(null, Null)
-    assert (null.center, null.spread, null.slack, null.assumptions) == (0.0, 1e-3, 0.0, ())
+    assert (null.center, null.spread, null.slack) == (0.0, 1e-3, 0.0)
+    assert null.assumptions == ("scores are cosines with independent, uniformly random directions of 1,000,000 dimensions",)
     assert null.name == "cosine with a random direction in 1,000,000 dimensions, exact"
 
 
@@ -276,7 +278,7 @@ def test_the_maximum_has_no_moments_and_says_so():
         with pytest.raises(ValueError, match="depend on the trajectory"):
             getattr(null, name)
     assert null.name == "maximum over 3 rounds (union bound) of: cosine with a random direction in 10 dimensions, exact"
-    assert null.assumptions == ()
+    assert null.assumptions == CosineNull(10).assumptions
     assert MaxNull(GaussianNull(), 2).assumptions == GaussianNull().assumptions
     for rounds in (0, -1, 1.5, math.nan):
         with pytest.raises(ValueError, match=r"^rounds"):
@@ -341,3 +343,45 @@ def test_bad_parameters_of_a_normal_law_are_named(name, value):
 @given(st.floats(5e-324, 1.7e308), st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False))
 def test_any_value_has_a_normal_tail(spread, center, value):
     assert GaussianNull(spread, center, 0.5).logsf(value) <= 0
+
+
+# --------------------------------------------------------------------------- laws in files
+
+
+LAWS = st.recursive(
+    st.one_of(
+        st.builds(CosineNull, st.integers(2, 10**15)),
+        st.builds(GaussianNull, st.floats(1e-300, 1e300), st.floats(-1e300, 1e300), st.floats(0, 1e300)),
+    ),
+    lambda law: st.builds(MaxNull, law, st.integers(1, 10**9)),
+    max_leaves=3,
+)
+
+
+@OFTEN
+@given(st.none() | LAWS)
+def test_a_law_survives_its_description(law):
+    assert described(json.loads(json.dumps(describe(law)))) == law
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        3,
+        "cosine",
+        [],
+        {},
+        {"law": "cosine"},
+        {"law": "uniform"},
+        {"law": "max", "base": None, "rounds": 3},
+        {"law": "cosine", "dim": 1},
+    ],
+)
+def test_what_describes_no_law_is_refused(data):
+    with pytest.raises(ValueError, match=r"^not a known null law|^dim=1 is not allowed"):
+        described(data)
+
+
+def test_a_law_of_another_kind_cannot_be_described():
+    with pytest.raises(ValueError, match=r"of type object cannot be saved; save scores\.sampled\(\) instead"):
+        describe(object())

@@ -89,14 +89,18 @@ def test_repeated_presentations_shrink_the_noise_by_the_square_root(times):
     once = claim(Once(), noise_multiplier=1.3 / math.sqrt(times), delta=1e-5)
     repeated = claim(Repeated(times), noise_multiplier=1.3, delta=1e-5)
     assert repeated.epsilon == approx(once.epsilon, rel=1e-12)
-    assert repeated.epsilon == approx(claim(Poisson(1.0, times), noise_multiplier=1.3, delta=1e-5).epsilon, rel=1e-3)
+
+
+def test_sampling_everybody_in_every_round_is_no_sampling():
+    always, repeated = (claim(pattern, noise_multiplier=9.0, delta=1e-5).epsilon for pattern in (Poisson(1.0, 8), Repeated(8)))
+    assert always == approx(repeated, rel=1e-3)
 
 
 @pytest.mark.parametrize("accountant", ["analytic", "pld", "rdp"])
 @pytest.mark.parametrize("pattern", [Once(), Repeated(3)], ids=str)
 def test_replacing_a_client_halves_the_noise(pattern, accountant):
-    add = claim(pattern, noise_multiplier=1.0, delta=1e-5, accountant=accountant)
-    replace = claim(pattern, noise_multiplier=2.0, delta=1e-5, accountant=accountant, relation="replace-one")
+    add = claim(pattern, noise_multiplier=4.0, delta=1e-5, accountant=accountant)
+    replace = claim(pattern, noise_multiplier=8.0, delta=1e-5, accountant=accountant, relation="replace-one")
     assert replace.epsilon == approx(add.epsilon, rel=1e-6)
 
 
@@ -108,9 +112,7 @@ def test_all_clients_in_every_round_is_no_sampling_at_all():
 
 
 def test_smaller_cohorts_cost_less():
-    found = [
-        claim(FixedSize(size, 1000, rounds=20), noise_multiplier=2.0, delta=1e-5).epsilon for size in (10, 30, 100, 300, 1000)
-    ]
+    found = [claim(FixedSize(size, 1000, rounds=20), noise_multiplier=2.0, delta=1e-5).epsilon for size in (10, 100, 1000)]
     assert found == sorted(found)
 
 
@@ -136,7 +138,7 @@ every_pattern = pytest.mark.parametrize(("pattern", "how"), PATTERNS.values(), i
 
 
 @every_pattern
-@pytest.mark.parametrize("epsilon", [0.7])
+@pytest.mark.parametrize("epsilon", [0.2])
 def test_calibration_is_the_inverse_of_the_claim(pattern, how, epsilon):
     noise = calibrate_noise(pattern, epsilon=epsilon, delta=1e-5, **how)
     found = claim(pattern, noise_multiplier=noise, delta=1e-5, **how).epsilon

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine import score_files
+from coalmine.contracts import Game
 from coalmine.errors import InputFileError, NonFiniteError, NotEnoughCanariesError
-from coalmine.nulls import CosineNull, GaussianNull
+from coalmine.nulls import CosineNull, GaussianNull, MaxNull
 from coalmine.scores import Scores
 
 OFTEN = settings(deadline=None, derandomize=True, max_examples=60, database=None)
@@ -316,6 +317,41 @@ def test_a_damaged_file_is_an_input_error_or_still_readable(tmp_path, ending):
         except InputFileError:
             refused += 1
     assert refused > 30
+
+
+@pytest.mark.parametrize("null", [None, CosineNull(7), GaussianNull(2.0, -1.5, 0.25), MaxNull(CosineNull(9), 4)])
+def test_saved_scores_say_what_they_are(tmp_path, null):
+    game = Game(unit="client", relation="replace-one")
+    about = {"null": null, "assignment": "coins", "dim": 7, "statistic": "dot product", "view": "final model", "game": game}
+    scores = Scores([0.5, -0.25], [True, False], labels={"run": [1, 2]}, **about)
+    scores.save(tmp_path / "scores.npz")
+    back = Scores.from_npz(tmp_path / "scores.npz")
+    assert {name: getattr(back, name) for name in about} == about
+    assert back.sha256 == scores.sha256
+
+
+def test_the_caller_goes_before_the_file(tmp_path):
+    path = tmp_path / "scores.npz"
+    Scores.of([0.5], [-0.25], dim=7, assignment="coins").save(path)
+    back = Scores.from_npz(path, null=GaussianNull(), assignment="fixed")
+    assert (back.null, back.assignment, back.dim) == (GaussianNull(), "fixed", 7)
+    assert Scores.from_npz(path, dim=9).null == CosineNull(9)
+
+
+@pytest.mark.parametrize("about", ["", "{", "[]", "{}", '{"null": null}', '{"__class__": "os.system"}', 3, [1.0, 2.0]])
+def test_a_file_that_says_something_else_about_itself_is_refused(npz_file, about):
+    with pytest.raises(InputFileError, match=r"scores\.npz: its entry 'about' is not what Scores\.save writes"):
+        Scores.from_npz(npz_file(value=[0.5, -0.25], inserted=[1, 0], about=about))
+
+
+def test_a_law_that_cannot_be_saved_leaves_no_file(tmp_path):
+    class Other:
+        slack = 0.0
+
+    path = tmp_path / "scores.npz"
+    with pytest.raises(ValueError, match="cannot be saved"):
+        Scores([0.5], [True], null=Other()).save(path)
+    assert not path.exists()
 
 
 # --------------------------------------------------------------------------- parquet

@@ -12,9 +12,9 @@ from coalmine import _validate
 from coalmine.contracts import Array, LowerBound
 from coalmine.estimators import _band, _detect, _rates
 from coalmine.estimators._rates import AllThresholds, Fixed, Interval, Split, Threshold
-from coalmine.estimators.band import band_rates
 from coalmine.scores import Scores
 
+_UNLUCKY = 0.1  # a threshold is chosen for what the other canaries show unless they are as unlucky as this
 _EVERY_THRESHOLD = 20_000  # bound_pointwise looks at every score up to this many canaries, at the band's grid beyond
 
 
@@ -93,11 +93,25 @@ def choose(scores: Scores, threshold: Fixed | Split, *, delta: float, confidence
     if isinstance(threshold, Fixed):
         return scores, float(threshold.value), "one threshold, fixed beforehand"
     tuning, judged = _rates.halves(scores, threshold)
-    # by the band: the best pointwise threshold is often the very last score, which does not hold on the other half
-    log_fnr, log_fpr, _ = band_rates(tuning, confidence)
-    best = int(np.argmax(_rates.epsilon_of_rates(log_fnr, log_fpr, delta)))
-    value = float(np.sort(tuning.inserted_values)[_band.grid(int(tuning.inserted.sum()))[best] - 1])
+    orders, level = _band.grid(int(tuning.inserted.sum())), _rates.miss_share(scores, confidence)
+
+    def log_promised(at: _rates.Orders, count: int) -> Array:
+        return _log_promised(at - 1, count, threshold.fraction, level)
+
+    best = int(np.argmax(_rates.epsilon_of_rates(*_rates.sweep(tuning, orders, log_promised), delta)))
+    value = float(np.sort(tuning.inserted_values)[orders[best] - 1])
     return judged, value, f"threshold chosen on {threshold.fraction:.0%} of the canaries, judged on the others"
+
+
+def _log_promised(errors: _rates.Orders, count: int, fraction: float, level: float) -> Array:
+    """log of the bound on an error rate that the other canaries will give in about nine of ten cases.
+
+    Not the bound from these canaries: with a known null law it is often largest at the very last score, which the
+    others need not reach.
+    """
+    others = max(1, round(count * (1 - fraction) / fraction))
+    rate = np.exp(_rates.log_binomial_upper(errors, count, _UNLUCKY, "clopper-pearson"))
+    return _rates.log_binomial_upper(np.ceil(rate * others).astype(np.int64), others, level, "clopper-pearson")
 
 
 def counts_at(scores: Scores, threshold: float) -> tuple[int, int]:
