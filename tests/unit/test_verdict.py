@@ -136,7 +136,7 @@ def test_each_difference_of_the_games_is_an_error(field, value):
 
 
 def test_all_differences_are_told_at_once_with_the_remedy():
-    with pytest.raises(MismatchError, match="unit.*relation.*participation.*knowledge.*Account the canaries of this view"):
+    with pytest.raises(MismatchError, match=r"unit.*relation.*participation.*knowledge.*Account the canaries of this view"):
         judge(Claim(1.0, DELTA, game=KNOWN), bound(0.0), Game("example", "replace-one", "8 times", "rounds unknown"))
 
 
