@@ -44,7 +44,7 @@ def confidence(value: Any) -> float:
     """A confidence level: 0 < confidence < 1 (0.95, never 0.05 or 95)."""
     converted = number("confidence", value)
     hint = ""
-    if 1.0 < converted <= 100.0:
+    if 1.0 < converted < 100.0:
         hint = f"for {converted:g} percent write {converted / 100:g}"
     return between("confidence", value, 0.0, 1.0, hint=hint)
 
@@ -68,7 +68,7 @@ def positive(name: str, value: Any) -> float:
 def whole(name: str, value: Any, *, least: int = 0) -> int:
     """A whole number of at least `least`."""
     converted = number(name, value)
-    if not (converted >= least and converted == math.floor(converted) and converted < math.inf):
+    if not (least <= converted < math.inf and converted == math.floor(converted)):
         raise ValueError(_message(name, value, f"a whole number of at least {least}"))
     return int(value) if isinstance(value, Integral) else int(converted)  # a float cannot hold every large whole number
 

@@ -56,7 +56,7 @@ def estimate(
     noise_multiplier: Noise = None,
     participations: Participations = None,
     sampling_rate: Rate = None,
-    rounds: Rounds = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds (with --sampling-rate).")] = None,
     confidence: Confidence = 0.95,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the result to this file.")] = None,
     as_json: AsJson = False,

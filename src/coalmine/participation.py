@@ -25,7 +25,8 @@ class Repeated:
     times: int
 
     def __post_init__(self) -> None:
-        _validate.whole("times", self.times, least=1)
+        # stored as a plain number: a claim for "8.0 times" would not match scores of "8 times"
+        object.__setattr__(self, "times", _validate.whole("times", self.times, least=1))
 
     def __str__(self) -> str:
         return "once" if self.times == 1 else f"{self.times} times"
@@ -44,7 +45,8 @@ class Poisson:
                 f"rate={self.rate!r} is not a probability. Poisson(rate=...) needs 0 < rate <= 1; "
                 f"cohort_size / population = 50 / 3400 gives {50 / 3400:.4f}."
             )
-        _validate.whole("rounds", self.rounds, least=1)
+        object.__setattr__(self, "rate", float(self.rate))
+        object.__setattr__(self, "rounds", _validate.whole("rounds", self.rounds, least=1))
 
     def __str__(self) -> str:
         return f"Poisson sampling at rate {self.rate:g} for {self.rounds} rounds"
@@ -59,9 +61,8 @@ class FixedSize:
     rounds: int
 
     def __post_init__(self) -> None:
-        _validate.whole("cohort_size", self.cohort_size, least=1)
-        _validate.whole("population", self.population, least=1)
-        _validate.whole("rounds", self.rounds, least=1)
+        for name in ("cohort_size", "population", "rounds"):
+            object.__setattr__(self, name, _validate.whole(name, getattr(self, name), least=1))
         if self.cohort_size > self.population:
             raise ValueError(f"cohort_size={self.cohort_size} exceeds population={self.population}.")
 

@@ -155,12 +155,12 @@ def _lines(result: AuditResult) -> list[str]:
         f"  claim         {result.claim if result.claim else 'none given'}",
     ]
     if result.estimate:
-        floor = f"no leakage gives up to {result.estimate.floor:.3g} (p = {result.estimate.p_value:.2g})"
+        floor = f"no leakage gives up to {result.estimate.floor:.3g} ({_chance(result.estimate.p_value)})"
         lines += [f"  estimate      {result.estimate}", f"                {floor}"]
     ceiling = "no ceiling" if math.isinf(bound.ceiling) else f"ceiling {bound.ceiling:.3g}"
     lines += [
         f"  lower bound   {bound}, {ceiling}",
-        f"  could find    {_could_find(bound)}",
+        f"  could find    {_could_find(result)}",
         f"  scores        {result.design.inserted:,} inserted, {held_out}; {setting['statistic']}, view: {setting['view']}",
         f"  game          {_game(result)}",
         f"  assumes       {'; '.join(bound.assumptions)}",
@@ -169,10 +169,20 @@ def _lines(result: AuditResult) -> list[str]:
     return lines
 
 
-def _could_find(bound: LowerBound) -> str:
+def _could_find(result: AuditResult) -> str:
+    """What this design would have shown above the claim, and above nothing at all."""
+    bound, verdict = result.bound, result.verdict
     if math.isinf(bound.detectable):
         return "not known at delta = 0" if bound.delta == 0 else "no leak of any size"
-    return f"any leak from epsilon {bound.detectable:.3g} on (probability 0.8, Gaussian scores)"
+    found = f"any leak from epsilon {bound.detectable:.3g} on"
+    if verdict is not None:
+        above = "nothing" if math.isinf(verdict.detectable) else f"epsilon {verdict.detectable:.3g} or more"
+        found = f"above the claim: {above}; {found}"
+    return f"{found} (probability 0.8, Gaussian scores)"
+
+
+def _chance(p_value: float) -> str:
+    return f"p = {p_value:.2g}" if p_value >= 1e-12 else "p < 1e-12"
 
 
 def _game(result: AuditResult) -> str:

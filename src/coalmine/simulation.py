@@ -33,8 +33,8 @@ def simulate_gaussian_mechanism(
     `held_out` adds canaries that took no part. `method="direct"` makes the vectors themselves, O(canaries · dim), for checking.
 
     >>> scores = simulate_gaussian_mechanism(10_000_000, 1000, 0.541, seed=1)
-    >>> round(float(scores.inserted_values.mean() * 10_000_000**0.5), 1)                # near 1/sigma = 1.85
-    1.8
+    >>> bool(1.7 < scores.inserted_values.mean() * 10_000_000**0.5 < 2.0)                     # near 1/sigma = 1.85
+    True
     """
     dim, canaries = _validate.whole("dim", dim, least=2), _validate.whole("canaries", canaries, least=1)
     held_out = _validate.whole("held_out", held_out)

@@ -1,0 +1,207 @@
+"""The plan of the house: imports point down the floors, the front door is light, files stay small, names have one spelling.
+
+A new module goes into FLOOR first: which floor is it on, and which rooms below may it use?
+"""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import coalmine
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "coalmine"
+
+# A room is a module of the package, or a package inside it. Rooms import rooms of lower floors only; the files of one package
+# may import each other. Floors are those of DESIGN, section 2.
+FLOOR = {
+    "errors": 0,
+    "_validate": 0,
+    "_random": 0,
+    "_hockey_stick": 0,
+    "progress": 0,
+    "contracts": 1,
+    "gaussian": 2,
+    "participation": 2,
+    "score_files": 2,
+    "accounting": 3,
+    "nulls": 3,
+    "scores": 4,
+    "estimators": 5,
+    "simulation": 5,
+    "calibration": 6,
+    "result": 6,
+    "verdict": 6,
+    "audit": 8,
+    "papers": 9,
+    "selftest": 9,
+    "cli": 10,
+}
+FRAMEWORKS = {"torch", "jax", "jaxlib", "flax", "tensorflow", "keras", "opacus", "flwr", "ray"}
+MAY_USE_FRAMEWORKS = {"models", "clients", "federation", "adapters"}
+FORBIDDEN_NAMES = {"alpha", "eps", "significance", "sigma"}
+FIXED_BY_DESIGN = {("simulate_gaussian_mechanism", "sigma")}
+
+
+def module_name(path):
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}  # "" is the front door, coalmine/__init__.py
+
+
+def room(module):
+    return module.split(".")[0]
+
+
+def imported(path):
+    """(package, name or None) of every import of a file, those inside functions and type-checking blocks included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: imports are absolute"
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def imported_modules(module):
+    """The modules of this package that a module imports, by their names below `coalmine`."""
+    found = set()
+    for package, name in imported(MODULES[module]):
+        if package.split(".")[0] != "coalmine":
+            continue
+        inner = package.removeprefix("coalmine").lstrip(".")
+        deeper = f"{inner}.{name}".lstrip(".")
+        found.add(deeper if deeper in MODULES else inner)
+    return found
+
+
+def test_every_room_has_a_floor_and_every_floor_its_rooms():
+    rooms = {room(module) for module in MODULES if module}
+    assert rooms - set(FLOOR) == set(), "give the new rooms a floor in FLOOR"
+    assert set(FLOOR) - rooms == set(), "FLOOR lists rooms that are gone"
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module])
+def test_imports_point_down_the_floors(module):
+    for other in imported_modules(module):
+        assert other, f"{module} must not import the front door; import the module that holds the name"
+        if room(other) != room(module):
+            assert FLOOR[room(other)] < FLOOR[room(module)], f"{module} must not import {other}"
+
+
+def test_the_files_of_a_package_do_not_import_each_other_in_circles():
+    graph = {module: imported_modules(module) for module in MODULES if module}
+
+    def visit(module, path):
+        assert module not in path, " -> ".join([*path, module])
+        for other in graph[module]:
+            visit(other, [*path, module])
+
+    for module in graph:
+        visit(module, [])
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_framework_outside_the_rooms_that_train(module):
+    used = {package.split(".")[0] for package, _ in imported(MODULES[module])}
+    assert room(module) in MAY_USE_FRAMEWORKS or not used & FRAMEWORKS
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_files_are_small(module):
+    assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) <= 400
+
+
+def test_there_is_no_room_for_odds_and_ends():
+    assert not {part for module in MODULES for part in module.split(".")} & {"utils", "util", "helpers", "common", "misc"}
+
+
+def loaded_by(statement):
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{statement}; import sys; print(*sys.modules)"], capture_output=True, text=True, check=True
+    )
+    return set(shown.stdout.split())
+
+
+def test_the_front_door_is_light():
+    loaded = loaded_by("import coalmine")
+    assert "coalmine" in loaded
+    for heavy in ("scipy", "scipy.stats", "torch", "matplotlib", "pandas", "pyarrow", "dp_accounting", "typer", "rich"):
+        assert heavy not in loaded, heavy
+
+
+def test_the_command_line_loads_its_tools_when_a_verb_needs_them():
+    loaded = loaded_by("import coalmine.cli")
+    for heavy in ("numpy", "scipy", "dp_accounting", "pyarrow"):
+        assert heavy not in loaded, heavy
+
+
+def test_statistics_need_no_framework_and_no_tables():
+    loaded = loaded_by(f"from coalmine import {', '.join(name for name in coalmine.__all__ if not name.startswith('_'))}")
+    for heavy in ("torch", "jax", "tensorflow", "matplotlib", "pandas", "pyarrow", "dp_accounting", "typer"):
+        assert heavy not in loaded, heavy
+
+
+def type_checking_imports():
+    """{(module, name)} of the imports that type checkers see in the front door."""
+    tree = ast.parse(MODULES[""].read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    found = set()
+    for node in block.body:
+        for alias in node.names:
+            assert alias.asname == alias.name, f"{alias.name}: exported names are imported as themselves"
+            found.add((node.module.removeprefix("coalmine."), alias.name))
+    return found
+
+
+def test_type_checkers_and_python_see_the_same_names():
+    homes = {(home, name) for home, names in coalmine._HOMES.items() for name in names}
+    assert type_checking_imports() == homes
+    assert coalmine.__all__ == sorted([*(name for _, name in homes), "__version__"])
+    assert len({name for _, name in homes}) == len(homes), "one home for each name"
+    assert dir(coalmine) == coalmine.__all__
+
+
+@pytest.mark.parametrize("name", coalmine.__all__)
+def test_every_public_name_comes_from_its_home(name):
+    value = getattr(coalmine, name)
+    if name != "__version__":
+        assert value.__module__ == f"coalmine.{coalmine._HOME_OF[name]}"
+        assert value.__doc__
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        coalmine.nonsense  # noqa: B018
+
+
+def test_one_version_everywhere():
+    written = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)[1]
+    assert coalmine.__version__ == written == version("coalmine")
+
+
+def public_callables():
+    """(name, callable) of every public function, constructor and method."""
+    for name in coalmine.__all__:
+        value = getattr(coalmine, name)
+        if not callable(value):
+            continue
+        yield name, value
+        if inspect.isclass(value):
+            methods = inspect.getmembers(value, lambda member: inspect.isfunction(member) or inspect.ismethod(member))
+            yield from ((f"{name}.{method}", member) for method, member in methods if not method.startswith("_"))
+
+
+def test_public_signatures_use_one_spelling():
+    """`confidence`, `epsilon`, `noise_multiplier`: never alpha, significance, eps or sigma."""
+    for name, value in public_callables():
+        used = {parameter for parameter in inspect.signature(value).parameters if (name, parameter) not in FIXED_BY_DESIGN}
+        assert not used & FORBIDDEN_NAMES, f"{name}{inspect.signature(value)}"
