@@ -1,10 +1,12 @@
 """Verbs to library calls; no logic of its own.
 
 Results go to standard output (`--json`: one JSON document and nothing else), progress and errors to standard error.
-Exit codes: 0 consistent or done, 1 violated (or a failed self-test), 2 usage, 3 inconclusive (`check` only), 4 broken input.
+Exit codes: 0 consistent or done, 1 violated (or a failed self-test), 2 usage, 3 inconclusive (`check` only), 4 broken input
+(or a fault of this program).
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -240,6 +242,13 @@ def main() -> NoReturn:
         _fail(": ".join(str(part) for part in (error.strerror or error, error.filename) if part), BROKEN)
     except MemoryError:
         _fail("not enough memory for this input.", BROKEN)
+    except Exception as error:  # a fault of ours must not look like a violation, which Python's own exit code 1 would
+        if os.environ.get("COALMINE_TRACEBACK"):
+            raise
+        text = (
+            f"internal error, {type(error).__name__}: {error}. Please report it; COALMINE_TRACEBACK=1 shows where it happened."
+        )
+        _fail(text, BROKEN)
     sys.exit(0)
 
 

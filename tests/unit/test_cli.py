@@ -655,3 +655,17 @@ def test_too_little_memory_is_a_message(run, folder, monkeypatch):
 
     monkeypatch.setattr(Scores, "from_file", full)
     assert run("estimate", folder / "long.csv", *QUICK).failed(4, "not enough memory")
+
+
+def test_a_fault_of_the_program_is_not_taken_for_a_violation(run, folder, monkeypatch):
+    def faulty(*_, **__):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(Scores, "from_file", faulty)
+    monkeypatch.delenv("COALMINE_TRACEBACK", raising=False)
+    shown = run("estimate", folder / "long.csv", *QUICK)
+    assert shown.failed(4, "internal error, ZeroDivisionError: by zero", "report it")
+    monkeypatch.setenv("COALMINE_TRACEBACK", "1")
+    monkeypatch.setattr(sys, "argv", ["coalmine", "estimate", str(folder / "long.csv"), *QUICK])
+    with pytest.raises(ZeroDivisionError):
+        cli.main()

@@ -74,6 +74,7 @@ def document():
     return json.loads(text_of("all methods"))
 
 
+@cache
 def validator():
     return jsonschema.Draft202012Validator(schema())
 

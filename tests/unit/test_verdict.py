@@ -182,12 +182,12 @@ def median_band(presentations, game):
 
 def test_a_correct_poisson_run_beside_the_wrong_claim_is_an_error_and_not_a_violation():
     sampling = Poisson(rate=0.01, rounds=1000)
-    amplified = claim(sampling, noise_multiplier=1.0, delta=DELTA)
+    amplified = claim(sampling, noise_multiplier=1.0, delta=DELTA, accountant="rdp")  # 1.83 by loss distributions
     game = Game("client", "add-or-remove-one", str(sampling), "rounds known")
-    assert amplified.epsilon == approx(1.83, abs=0.01)
+    assert amplified.epsilon == approx(2.10, abs=0.01)
     assert median_band(10, game) == approx(12.6, abs=1.0)  # ten rounds each, as expected at this rate
     times = stream(0, "poisson").binomial(1000, 0.01, 1000)
-    assert bound_band(rounds_known(times, 0, game), delta=DELTA).epsilon > 6 * amplified.epsilon
+    assert bound_band(rounds_known(times, 0, game), delta=DELTA).epsilon > 5 * amplified.epsilon
     with pytest.raises(MismatchError, match="knowledge: 'rounds unknown' against 'rounds known'"):
         audit_scores(rounds_known(times, 0, game), delta=DELTA, claim=amplified)
 
