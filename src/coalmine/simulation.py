@@ -56,7 +56,7 @@ def simulate_gaussian_mechanism(
         dim=dim,
         statistic="cosine",
         view="one release",
-        game=Game(relation="add-or-remove-one", participation="once", knowledge="rounds known"),
+        game=Game("client", "add-or-remove-one", "once", "rounds known"),
     )
 
 
