@@ -23,35 +23,11 @@ from coalmine.simulation import simulate_gaussian_mechanism
 
 DELTA = 1e-6
 DIMS = (10_000, 100_000, 1_000_000, 10_000_000)
-# noise multiplier -> (analytic epsilon as printed, {dimension: (mean, standard deviation, last printed digit of both)})
-PRINTED: dict[float, tuple[float, dict[int, tuple[float, float, float, float]]]] = {
-    0.541: (
-        10.0,
-        {
-            DIMS[0]: (9.89, 0.71, 0.01, 0.01),
-            DIMS[1]: (10.1, 0.41, 0.1, 0.01),
-            DIMS[2]: (10.0, 0.23, 0.1, 0.01),
-            DIMS[3]: (10.0, 0.10, 0.1, 0.01),
-        },
-    ),
-    1.54: (
-        3.0,
-        {
-            DIMS[0]: (3.00, 0.46, 0.01, 0.01),
-            DIMS[1]: (3.00, 0.31, 0.01, 0.01),
-            DIMS[2]: (2.96, 0.15, 0.01, 0.01),
-            DIMS[3]: (3.00, 0.08, 0.01, 0.01),
-        },
-    ),
-    4.22: (
-        1.0,
-        {
-            DIMS[0]: (0.98, 0.41, 0.01, 0.01),
-            DIMS[1]: (1.05, 0.23, 0.01, 0.01),
-            DIMS[2]: (0.99, 0.14, 0.01, 0.01),
-            DIMS[3]: (1.00, 0.07, 0.01, 0.01),
-        },
-    ),
+# noise multiplier -> mean ± standard deviation for each dimension, digit for digit as printed
+PRINTED = {
+    0.541: ("9.89 ± 0.71", "10.1 ± 0.41", "10.0 ± 0.23", "10.0 ± 0.10"),
+    1.54: ("3.00 ± 0.46", "3.00 ± 0.31", "2.96 ± 0.15", "3.00 ± 0.08"),
+    4.22: ("0.98 ± 0.41", "1.05 ± 0.23", "0.99 ± 0.14", "1.00 ± 0.07"),
 }
 PRINTED_SIMULATIONS = 50
 ESTIMATORS = ("mean", "fitted")
@@ -97,7 +73,7 @@ class Table1:
             f"{'estimator':>10}{'d':>12}{'sigma':>7}{'analytic':>10}{'paper':>15}{'ours':>15}{'z mean':>8}{'z std':>7}",
         ]
         for cell in self.cells:
-            paper, ours = f"{cell.paper_mean:g} ± {cell.paper_std:g}", f"{cell.mean:.2f} ± {cell.std:.2f}"
+            paper, ours = PRINTED[cell.sigma][DIMS.index(cell.dim)], f"{cell.mean:.2f} ± {cell.std:.2f}"
             lines.append(
                 f"{cell.estimator:>10}{cell.dim:>12,}{cell.sigma:>7g}{cell.analytic:>10.3f}{paper:>15}{ours:>15}"
                 f"{cell.z_mean:>8.1f}{cell.z_std:>7.1f}"
@@ -141,7 +117,7 @@ def _cell(estimator: str, dim: int, sigma: float, fits: Any) -> Cell:
     """Epsilon of every simulation at once, and its distance from the printed cell."""
     widths = 1.0 if estimator == "mean" else fits[:, 1]
     epsilons = gaussian_epsilon(0.0, 1.0, np.maximum(fits[:, 0], 0.0) if estimator == "mean" else fits[:, 0], widths, DELTA)
-    paper_mean, paper_std, mean_digit, std_digit = PRINTED[sigma][1][dim]
+    (paper_mean, mean_digit), (paper_std, std_digit) = map(_number, PRINTED[sigma][DIMS.index(dim)].split(" ± "))
     mean, std, count = float(epsilons.mean()), float(epsilons.std(ddof=1)), len(epsilons)
     mean_error = np.sqrt(std**2 / count + paper_std**2 / PRINTED_SIMULATIONS + mean_digit**2 / 12)
     std_error = np.sqrt(std**2 / (2 * (count - 1)) + paper_std**2 / (2 * (PRINTED_SIMULATIONS - 1)) + std_digit**2 / 12)
@@ -158,6 +134,11 @@ def _cell(estimator: str, dim: int, sigma: float, fits: Any) -> Cell:
         z_mean=float((mean - paper_mean) / mean_error),
         z_std=float((std - paper_std) / std_error),
     )
+
+
+def _number(printed: str) -> tuple[float, float]:
+    """(value, size of its last digit)."""
+    return float(printed), 10.0 ** -len(printed.partition(".")[2])
 
 
 class _Counted:
