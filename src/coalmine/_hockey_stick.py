@@ -85,28 +85,38 @@ def invert(pair: Pair, log_delta: Array) -> Array:
     low = np.where(hidden, high, low)
     hidden |= log_divergence(low, pair)[0] <= log_delta  # total variation at most delta: epsilon is zero
     t = _first_guess(low, high, vertex, pair, log_delta)
-    active = np.flatnonzero(~hidden)
+    found, lanes = np.zeros(t.shape), np.flatnonzero(~hidden)
+    t, low, high, target, pair = t[lanes], low[lanes], high[lanes], log_delta[lanes], pair.where(lanes)
     for _ in range(200):
-        if active.size == 0:
+        if lanes.size == 0:
             break
-        part, here = pair if active.size == t.size else pair.where(active), t[active]
-        value, log_q = log_divergence(here, part)
-        error = value - log_delta[active]
-        low[active] = np.where(error > 0, here, low[active])
-        high[active] = np.where(error <= 0, here, high[active])
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            # d delta / d epsilon = -e^epsilon Q(S) exactly, and d epsilon / dt = L'(t)
-            step = error * np.exp(value - log_q) / (2 * part.a * here + part.b)
-        proposed = here + step
-        inside = (proposed > low[active]) & (proposed < high[active])  # strictly: no going to and fro between the ends
-        t[active] = np.where(inside, proposed, (low[active] + high[active]) / 2)
-        tolerance = 2e-14 * np.maximum(np.abs(here), 0.2)  # of the size of the rounding of log delta
-        flat = part.loss(high[active]) - part.loss(low[active]) <= 1e-16 * part.loss(high[active])  # near the largest loss
-        exact = np.abs(error) <= 2e-16 - 1e-15 * log_delta[active]  # the rounding of log delta itself
-        t[active] = np.where(exact, here, t[active])
-        settled = exact | (np.abs(t[active] - here) <= tolerance) | (high[active] - low[active] <= tolerance) | flat
-        active = active[~settled]
-    return np.where(hidden, 0.0, np.maximum(pair.loss(t), 0.0))
+        proposed, low, high, settled = _step(t, low, high, target, pair)
+        if settled.any():
+            found[lanes[settled]] = np.maximum(pair.where(settled).loss(proposed[settled]), 0.0)
+            on = ~settled
+            lanes, low, high, target, pair, proposed = lanes[on], low[on], high[on], target[on], pair.where(on), proposed[on]
+        t = proposed
+    found[lanes] = np.maximum(pair.loss(t), 0.0)
+    return found
+
+
+def _step(t: Array, low: Array, high: Array, target: Array, pair: Pair) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
+    """One step of Newton's method inside the bracket, or of bisection: (next t, low, high, settled)."""
+    value, log_q = log_divergence(t, pair)
+    error = value - target
+    low, high = np.where(error > 0, t, low), np.where(error <= 0, t, high)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # d delta / d epsilon = -e^epsilon Q(S) exactly, and d epsilon / dt = L'(t)
+        proposed = t + error * np.exp(value - log_q) / (2 * pair.a * t + pair.b)
+    inside = (proposed > low) & (proposed < high)  # strictly: no going to and fro between the ends
+    proposed = np.where(inside, proposed, (low + high) / 2)
+    exact = np.abs(error) <= 2e-16 - 1e-15 * target  # the rounding of log delta itself
+    proposed = np.where(exact, t, proposed)
+    tolerance = 2e-14 * np.maximum(np.abs(t), 0.2)  # of the size of the rounding of log delta
+    settled = exact | (np.abs(proposed - t) <= tolerance) | (high - low <= tolerance)
+    if (pair.l < 0).any():  # near the largest loss t matters no more
+        settled |= pair.loss(high) - pair.loss(low) <= 1e-16 * pair.loss(high)
+    return proposed, low, high, settled
 
 
 def _first_guess(low: Array, high: Array, vertex: Array, pair: Pair, log_delta: Array) -> Array:

@@ -28,6 +28,7 @@ Relation = Literal["add-or-remove-one", "replace-one"]
 RELATIONS = ("add-or-remove-one", "replace-one")
 _SENSITIVITY: dict[str, float] = {"add-or-remove-one": 1.0, "replace-one": 2.0}
 _PRECISION = 1e-5  # of a calibrated noise multiplier, relative
+_MOST_NOISE = 1e6  # beyond, dp-accounting loses its divergences to rounding; what holds without sampling is a true upper bound
 _LEAST_NOISE = 1e-3  # dp-accounting overflows not far below; epsilon is beyond 10⁵ there, and infinity is a true upper bound
 
 
@@ -79,12 +80,13 @@ def claimed_delta(
     noise_multiplier = _validate.positive("noise_multiplier", noise_multiplier)
     epsilon = _validate.non_negative("epsilon", epsilon)
     accountant, relation = _resolve(participation, accountant, relation)
-    if accountant == "analytic":
+    if accountant == "analytic" or noise_multiplier > _MOST_NOISE:
         return float(gaussian_delta(0.0, 1.0, _gap(participation, noise_multiplier, relation), 1.0, epsilon))
     if noise_multiplier / _SENSITIVITY[relation] < _LEAST_NOISE:
         return 1.0
-    composed = _compose(participation, noise_multiplier, accountant, relation)
-    return min(1.0, float(composed.get_delta(epsilon)))  # the pessimistic rounding of a grid may pass 1
+    with _heard():
+        found = float(_compose(participation, noise_multiplier, accountant, relation).get_delta(epsilon))
+    return min(1.0, found)  # the pessimistic rounding of a grid may pass 1
 
 
 def calibrate_noise(
@@ -110,9 +112,10 @@ def calibrate_noise(
         found = _epsilon(participation, math.exp(log_noise), delta, by, relation)
         return min(found, 2 * epsilon + 1) - epsilon  # finite, as the search needs it
 
-    # without sampling the noise would have to be this; Rényi accounting is looser, but not by a factor of 4
-    unsampled = _SENSITIVITY[relation] * math.sqrt(getattr(participation, "rounds", 1)) / gaussian_gap(epsilon, delta)
-    log_noise = _zero(lambda x: excess(x, "rdp"), 0.0, step=1.0, most=math.log(4 * unsampled))
+    # the noise needed without sampling; Rényi accounting is looser (30 times at epsilon = 0.001), but not beyond all bounds
+    unsampled = _gap(participation, 1.0, relation) / gaussian_gap(epsilon, delta)
+    most = math.log(min(100 * unsampled, _MOST_NOISE)) - 1.0
+    log_noise = _zero(lambda x: excess(x, "rdp"), 0.0, step=1.0, most=most)
     if log_noise is not None and accountant == "pld":  # tighter than Rényi and slower: searched near it
         log_noise = _zero(lambda x: excess(x, "pld"), log_noise, step=0.125, most=log_noise + 0.5)
     if log_noise is None:
@@ -168,38 +171,51 @@ def _resolve(
 def _epsilon(participation: Participation, noise: float, delta: float, accountant: str, relation: Relation) -> float:
     if noise == 0.0:
         return math.inf
-    if accountant == "analytic":
+    if accountant == "analytic" or noise > _MOST_NOISE:
         return float(gaussian_epsilon(0.0, 1.0, _gap(participation, noise, relation), 1.0, delta))
     if noise / _SENSITIVITY[relation] < _LEAST_NOISE:
         return math.inf
-    return float(_compose(participation, noise, accountant, relation).get_epsilon(delta))
+    with _heard() as warnings:
+        found = float(_compose(participation, noise, accountant, relation).get_epsilon(delta))
+    # Of a Rényi order that it leaves out dp-accounting only warns, rightly: the smallest epsilon of the others is true.
+    # To a divergence below zero, by rounding, it answers zero; true is then what holds without sampling.
+    if any("Negative Renyi divergence" in warning for warning in warnings):
+        return _epsilon(participation, noise, delta, "analytic", relation)
+    return found
 
 
 def _gap(participation: Participation, noise: float, relation: Relation) -> float:
-    """mu of the Gaussian: sensitivity times sqrt(participations) over the noise."""
-    times = participation.times if isinstance(participation, Repeated) else 1
+    """mu of the Gaussian if the rounds are known: sensitivity times sqrt(participations, at most) over the noise."""
+    match participation:
+        case Once():
+            times = 1
+        case Repeated(times):
+            pass
+        case Poisson(_, rounds) | FixedSize(_, _, rounds):
+            times = rounds
     return _SENSITIVITY[relation] * math.sqrt(times) / noise
 
 
 def _compose(participation: Participation, noise: float, accountant: str, relation: Relation) -> Any:
     noise = noise / _SENSITIVITY[relation]
-    with _without_left_out_orders():
-        return _fresh(accountant, relation, noise).compose(_event(participation, noise))
+    return _fresh(accountant, relation, noise).compose(_event(participation, noise))
 
 
 @contextmanager
-def _without_left_out_orders() -> Iterator[None]:
-    """dp-accounting warns of each Rényi order that it leaves out; the smallest epsilon of the others is still a true claim."""
+def _heard() -> Iterator[list[str]]:
+    """What dp-accounting has to say, collected instead of printed."""
+    said: list[str] = []
 
-    def worth_saying(record: logging.LogRecord) -> bool:
-        return "Excluding this order" not in record.getMessage()
+    def collect(record: logging.LogRecord) -> bool:
+        said.append(record.getMessage())
+        return False
 
     logger = logging.getLogger("absl")
-    logger.addFilter(worth_saying)
+    logger.addFilter(collect)
     try:
-        yield
+        yield said
     finally:
-        logger.removeFilter(worth_saying)
+        logger.removeFilter(collect)
 
 
 def _fresh(accountant: str, relation: Relation, noise: float) -> Any:

@@ -145,6 +145,19 @@ def test_calibration_is_the_inverse_of_the_claim(pattern, how, epsilon):
     assert epsilon * (1 - 1e-4) < found <= epsilon * (1 + 1e-9)
 
 
+def test_a_tiny_epsilon_is_calibrated_by_loss_distributions_too():
+    """Where Rényi accounting, which the search starts from, is looser by a factor of 30."""
+    noise = calibrate_noise(Repeated(100), epsilon=1e-3, delta=1e-5, accountant="pld")
+    assert noise == approx(calibrate_noise(Repeated(100), epsilon=1e-3, delta=1e-5), rel=1e-3)
+
+
+@pytest.mark.parametrize("noise", [1e4, 1e7, 1e9])
+@pytest.mark.parametrize("pattern", [Poisson(0.001, 10), FixedSize(1, 1000, 10)], ids=str)
+def test_rounding_does_not_make_a_claim_of_nothing(pattern, noise):
+    """Rényi divergences below zero, by rounding, would be answered with epsilon = 0 at any delta; the truth is positive."""
+    assert 0 < claim(pattern, noise_multiplier=noise, delta=1e-30, accountant="rdp").epsilon < 1
+
+
 @pytest.mark.parametrize("epsilon", [0.003, 5.0, 300.0, 1e7])
 def test_small_and_large_epsilons_are_calibrated_too(epsilon):
     pattern, how = Poisson(0.01, 1000), {"accountant": "rdp"}
