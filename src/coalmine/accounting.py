@@ -112,10 +112,11 @@ def calibrate_noise(
         found = _epsilon(participation, math.exp(log_noise), delta, by, relation)
         return min(found, 2 * epsilon + 1) - epsilon  # finite, as the search needs it
 
-    # the noise needed without sampling; Rényi accounting is looser (30 times at epsilon = 0.001), but not beyond all bounds
-    unsampled = _gap(participation, 1.0, relation) / gaussian_gap(epsilon, delta)
-    most = math.log(min(100 * unsampled, _MOST_NOISE)) - 1.0
-    log_noise = _zero(lambda x: excess(x, "rdp"), 0.0, step=1.0, most=most)
+    unsampled = _gap(participation, 1.0, relation) / gaussian_gap(epsilon, delta)  # exact if the rounds are known
+    log_noise: float | None = math.log(unsampled)
+    if accountant == "rdp" or isinstance(participation, (Poisson, FixedSize)):
+        most = math.log(min(100 * unsampled, _MOST_NOISE)) - 1.0  # looser than exact, but not beyond all bounds
+        log_noise = _zero(lambda x: excess(x, "rdp"), 0.0, step=1.0, most=most)
     if log_noise is not None and accountant == "pld":  # tighter than Rényi and slower: searched near it
         log_noise = _zero(lambda x: excess(x, "pld"), log_noise, step=0.125, most=log_noise + 0.5)
     if log_noise is None:

@@ -146,7 +146,7 @@ def test_calibration_is_the_inverse_of_the_claim(pattern, how, epsilon):
 
 
 def test_a_tiny_epsilon_is_calibrated_by_loss_distributions_too():
-    """Where Rényi accounting, which the search starts from, is looser by a factor of 30."""
+    """Where Rényi accounting is looser by a factor of 30."""
     noise = calibrate_noise(Repeated(100), epsilon=1e-3, delta=1e-5, accountant="pld")
     assert noise == approx(calibrate_noise(Repeated(100), epsilon=1e-3, delta=1e-5), rel=1e-3)
 
