@@ -86,7 +86,7 @@ def main() -> None:
         "",
         "Scores are N(0,1) held out and N(μ,1) inserted, δ = 1e-5. A valid bound may be wrong in at most 5 % of audits; "
         f"the rows from *{next(iter(APPROXIMATE))}* on are approximate methods, which say `valid=False`, "
-        "and so does *anytime* with a sampled null."
+        "and so does *anytime* with a sampled null. The columns of a row use the same random numbers."
         f" The sampling error of a cell at 5 % is {100 * (0.05 * 0.95 / options.audits) ** 0.5:.1f} points.",
         "",
         *table("bound", bounds, cells[:split]),

@@ -42,6 +42,23 @@ Population = Annotated[int | None, typer.Option(help="All clients (with --cohort
 Rounds = Annotated[int | None, typer.Option(help="Number of rounds (with --sampling-rate or --cohort-size).")]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"coalmine {version('coalmine')}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Measures what differentially private training really leaks."""
+
+
 @app.command()
 def estimate(
     scores: Annotated[Path, typer.Argument(help="csv, npz or parquet: 'value,inserted' or 'inserted,held_out' columns.")],

@@ -30,7 +30,7 @@ import numpy as np
 from coalmine.errors import InputFileError
 
 LABELS = ("canary", "run", "round", "replicate", "group")
-_TRUTH = {"1": True, "true": True, "yes": True, "1.0": True, "0": False, "false": False, "no": False, "0.0": False}
+_TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _LAYOUTS = (
     "Known layouts: 'value,inserted' with one row per canary (and optionally " + ", ".join(LABELS) + "), "
     "or 'inserted,held_out' with one column of scores each, or 'inserted' alone together with dim."
@@ -103,7 +103,7 @@ def read_parquet(path: str | Path) -> dict[str, Any]:
 def read(path: str | Path) -> dict[str, Any]:
     """The columns of a score file, by its ending."""
     readers = {".csv": read_csv, ".tsv": read_csv, ".txt": read_csv, ".npz": read_npz, ".parquet": read_parquet}
-    ending = Path(path).suffix.lower()
+    ending = _existing(path).suffix.lower()
     if ending not in readers:
         raise InputFileError(f"{Path(path).name!r}: the ending must be one of {', '.join(readers)}.")
     return readers[ending](path)
@@ -148,7 +148,7 @@ def _long_columns(path: Path, names: list[str], cells: Iterator[tuple[int, list[
     for line, row in cells:
         try:
             values.append(float(row[value_at]))
-            truths.append(_TRUTH[row[truth_at].strip().lower()])
+            truths.append(_truth(row[truth_at]))
             for column, place in labels_at:
                 column.append(int(row[place]))
         except (ValueError, KeyError, OverflowError):
@@ -158,6 +158,14 @@ def _long_columns(path: Path, names: list[str], cells: Iterator[tuple[int, list[
         name: np.frombuffer(column, dtype=np.int64) if len(column) else np.zeros(0, np.int64) for name, column in labels.items()
     }
     return {"value": np.array(values), "inserted": np.array(truths).astype(bool), "labels": columns}
+
+
+def _truth(cell: str) -> bool:
+    """1/0, true/false, yes/no, and the numbers 1 and 0 however they are written."""
+    word = cell.strip().lower()
+    if word in _TRUTH:
+        return _TRUTH[word]
+    return {1.0: True, 0.0: False}[float(word)]
 
 
 def _two_columns(path: Path, names: list[str], rows: Any) -> dict[str, Any]:
@@ -224,7 +232,7 @@ def _about(path: Path, written: Any) -> dict[str, Any]:
         return {}
     try:
         about = json.loads(str(written))
-    except ValueError:
+    except (ValueError, RecursionError):
         about = None
     known = {"null", "game", "assignment", "dim", "statistic", "view"}
     if not isinstance(about, dict) or set(about) != known:

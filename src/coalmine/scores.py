@@ -17,10 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from coalmine import _validate, score_files
 from coalmine.contracts import Array, Game, Null, from_plain, plain
-from coalmine.errors import NonFiniteError, NotEnoughCanariesError
-from coalmine.nulls import CosineNull, describe, described
+from coalmine.errors import AuditError, InputFileError, NonFiniteError, NotEnoughCanariesError
+from coalmine.nulls import CosineNull, MaxNull, describe, described
 
 ASSIGNMENTS = ("coins", "fixed", "unknown")
+_LARGEST_SCORE = 1e100
 _ABOUT = ("assignment", "dim", "statistic", "view")  # what a saved file says about its scores, beside null and game
 
 
@@ -56,6 +57,7 @@ class Scores:
             )
         if not inserted.any():
             raise NotEnoughCanariesError("no inserted canary among the scores: an audit needs at least one.")
+        self._check_range(value)
         object.__setattr__(self, "value", value)
         object.__setattr__(self, "inserted", _readonly(inserted))
         object.__setattr__(self, "labels", {name: self._label(name, column) for name, column in self.labels.items()})
@@ -154,8 +156,25 @@ class Scores:
             said.setdefault("statistic", "cosine")
         stored = dict(columns.pop("about", {}))
         if stored:
-            stored["null"], stored["game"] = described(stored.get("null")), from_plain(Game, stored.get("game"), "game")
+            try:
+                stored["null"], stored["game"] = described(stored["null"]), from_plain(Game, stored["game"], "game")
+            except (ValueError, TypeError) as error:
+                raise InputFileError(f"what the file says about its scores cannot be read: {error}") from None
         return cls(**columns, **{**stored, **said})
+
+    def _check_range(self, value: Array) -> None:
+        """Scores that the null law cannot produce, or that cannot be squared, are a mistake and not a leak."""
+        largest = float(np.abs(value).max(initial=0.0))
+        law = self.null
+        while isinstance(law, MaxNull):
+            law = law.base
+        if isinstance(law, CosineNull) and largest > 1 + 1e-6:
+            raise AuditError(
+                f"the scores are not cosines: they reach {largest:.4g}, a cosine lies between -1 and 1. "
+                "Divide by both norms, or leave out dim and give held-out scores."
+            )
+        if largest > _LARGEST_SCORE:
+            raise NonFiniteError(f"a score of {largest:.3g} is too large to compute with; rescale the scores.")
 
     def _label(self, name: str, column: ArrayLike) -> NDArray[np.int64]:
         _validate.one_of("label", name, score_files.LABELS)

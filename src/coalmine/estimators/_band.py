@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import signal, special
+from scipy import fft, special
 from scipy.optimize import brentq
 
 from coalmine.contracts import Array
@@ -98,8 +98,16 @@ def _advance(law: Array, first: int, rate: float, last: int) -> tuple[Array, int
     most = int(rate + _WINDOW * np.sqrt(rate) + 30)
     least = max(0, int(rate - _WINDOW * np.sqrt(rate) - 30))
     kernel = _poisson(np.arange(least, most + 1), rate)
-    spread = np.convolve(law, kernel) if law.size * kernel.size < 300_000 else np.maximum(signal.fftconvolve(law, kernel), 0.0)
+    spread = np.convolve(law, kernel) if law.size * kernel.size < 300_000 else _convolve(law, kernel)
     return spread[: last - first - least + 1], first + least
+
+
+def _convolve(law: Array, kernel: Array) -> Array:
+    """The convolution by FFT, for long arrays (scipy.signal would do, but takes half a second to import)."""
+    size = law.size + kernel.size - 1
+    padded = fft.next_fast_len(size, real=True)
+    product = fft.irfft(fft.rfft(law, padded) * fft.rfft(kernel, padded), padded)
+    return np.asarray(np.maximum(product[:size], 0.0))
 
 
 def _poisson(counts: NDArray[np.int64], rate: float) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from coalmine import _validate
 from coalmine._random import stream
-from coalmine.contracts import LowerBound
+from coalmine.contracts import LowerBound, percent
 from coalmine.errors import AuditError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.one_run import Guesses, one_run_epsilon, right_guesses
@@ -26,24 +26,37 @@ _LARGEST_DESIGN = 1_000_000
 class Design:
     """The size of an audit: all that a bound's power depends on.
 
-    `held_out=None` means that the law of held-out scores is known exactly, up to `slack` nats.
+    `held_out=None` means that the law of held-out scores is known exactly, up to `slack` nats. `pool` is the number of all
+    canaries where coins decided, which one-run bounds count; by default twice the inserted ones.
     """
 
     inserted: int
     held_out: int | None = None
     slack: float = 0.0
+    pool: int | None = None
+
+    def __post_init__(self) -> None:
+        _validate.whole("inserted", self.inserted, least=1)
+        if self.held_out is not None:
+            _validate.whole("held_out", self.held_out, least=1)
+        if self.pool is not None:
+            _validate.whole("pool", self.pool, least=self.inserted)
+        _validate.non_negative("slack", self.slack)
 
     @classmethod
     def of(cls, scores: Scores) -> "Design":
         """The design behind these scores."""
+        inserted, pool = int(scores.inserted.sum()), int(scores.inserted.size)
         if scores.null is not None:
-            return cls(int(scores.inserted.sum()), None, scores.null.slack)
-        return cls(int(scores.inserted.sum()), int((~scores.inserted).sum()))
+            return cls(inserted, None, scores.null.slack, pool)
+        return cls(inserted, pool - inserted, pool=pool)
 
     def bound(self, method: str, *, delta: float, confidence: float) -> LowerBound:
         """The bound of this design under perfect separation: its epsilon is the ceiling, and it knows what it can detect."""
         _validate.one_of("method", method, BOUNDS)
-        held_out = self.inserted if self.held_out is None and method.startswith("one-run") else self.held_out or 0
+        held_out = self.held_out or 0
+        if method.startswith("one-run"):
+            held_out = (self.pool or 2 * self.inserted) - self.inserted
         null = GaussianNull(slack=self.slack) if self.held_out is None else None
         scores = Scores.of(np.full(self.inserted, 1e6), np.linspace(-0.5, 0.5, held_out), null=null, assignment="coins")
         return BOUNDS[method](scores, delta=delta, confidence=confidence)
@@ -84,11 +97,8 @@ def canaries_needed(
     an exact null.
     """
     claim, delta = _validate.positive("claim", claim), _validate.delta(delta)
-    worst = float(
-        gaussian_epsilon(
-            0.0, 1.0, _validate.between("noise_factor", noise_factor, 1.0, np.inf) * gaussian_gap(claim, delta), 1.0, delta
-        )
-    )
+    noise_factor = _validate.between("noise_factor", noise_factor, 1.0, np.inf)
+    worst = float(gaussian_epsilon(0.0, 1.0, noise_factor * gaussian_gap(claim, delta), 1.0, delta))
 
     def enough(count: int) -> bool:
         design = Design(count, count if sampled else None)
@@ -96,9 +106,9 @@ def canaries_needed(
 
     low, high = 1, 10
     while not enough(high):
-        low, high = high, high * 4
-        if high > _LARGEST_DESIGN:
+        if high == _LARGEST_DESIGN:
             return None
+        low, high = high, min(high * 4, _LARGEST_DESIGN)
     while high > low * 1.02 + 1:
         middle = round((low * high) ** 0.5)
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -112,7 +122,7 @@ def best_guesses(canaries: int, epsilon: float, *, delta: float, confidence: flo
 
     To be fixed before the run: from the claim, never from the scores.
     """
-    canaries = _validate.whole("canaries", canaries, least=2)
+    canaries, confidence = _validate.whole("canaries", canaries, least=2), _validate.confidence(confidence)
     mu, best = gaussian_gap(_validate.positive("epsilon", epsilon), _validate.delta(delta)), (Guesses.default(canaries), 0.0)
     tables = []
     for replicate in range(25):
@@ -157,16 +167,16 @@ class Plan:
             if np.isfinite(self.detectable)
             else "no violation of any size"
         )
-        needed = "more than a million" if self.canaries_needed is None else f"{self.canaries_needed:,}"
+        needed = "more than a million" if self.canaries_needed is None else f"about {self.canaries_needed:,}"
         half = "would be noticed" if self.sufficient else "would probably be missed"
         guesses = f"{self.guesses.positive} highest + {self.guesses.negative} lowest of {2 * self.design.inserted:,} coins"
         return "\n".join(
             [
-                f"Plan for a claim of epsilon = {self.claim:g} at delta = {self.delta:g}, {self.confidence:.0%} confidence",
+                f"Plan for a claim: epsilon = {self.claim:g} at delta = {self.delta:g}, confidence {percent(self.confidence)}",
                 f"  equivalent noise   {self.noise_multiplier:.4g} (noise multiplier of a single Gaussian release)",
                 f"  design             {self.design.inserted:,} inserted canaries, {null}: {shown}",
                 f"  would notice       {found} (probability 0.8)",
-                f"  half the noise     {half}; to notice it takes about {needed} canaries",
+                f"  half the noise     {half}; to notice it takes {needed} canaries",
                 f"  one-run guesses    {guesses}; median bound {self.guesses_bound:.3g} if the claim is tight",
             ]
         )
