@@ -40,6 +40,7 @@ FLOOR = {
     "verdict": 6,
     "audit": 8,
     "papers": 9,
+    "options": 9,
     "selftest": 9,
     "cli": 10,
 }
@@ -205,3 +206,9 @@ def test_public_signatures_use_one_spelling():
     for name, value in public_callables():
         used = {parameter for parameter in inspect.signature(value).parameters if (name, parameter) not in FIXED_BY_DESIGN}
         assert not used & FORBIDDEN_NAMES, f"{name}{inspect.signature(value)}"
+
+
+def test_the_floors_are_those_of_the_contributors_page():
+    rows = re.findall(r"^\| (\d+) \| ([^|]*) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
+    written = {name.rstrip("/"): int(floor) for floor, names in rows for name in re.findall(r"`([^`]+)`", names)}
+    assert written == FLOOR

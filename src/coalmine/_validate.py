@@ -34,7 +34,7 @@ def delta(value: Any, *, allow_zero: bool = False) -> float:
     converted = number("delta", value)
     if allow_zero and converted == 0.0:
         return 0.0
-    hint = "1 / population**1.1 is customary; below about 1e-4 ask for more canaries, not for a smaller delta"
+    hint = "1 / population**1.1 is customary"
     if converted == 0.0:
         hint = "a Gaussian shape has infinite epsilon at delta=0; bound_band and bound_threshold accept it"
     return between("delta", value, 0.0, 1.0, hint=hint)

@@ -1,14 +1,18 @@
 """The one assembly of the rooms: scores and a claim in, an `AuditResult` out."""
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
 from coalmine import _validate
 from coalmine.contracts import Claim, PointEstimate, plain
+from coalmine.errors import MismatchError
 from coalmine.estimators import BOUNDS
+from coalmine.estimators.band import contradicts_null
 from coalmine.estimators.diagnostics import SUSPICIOUS, diagnose
 from coalmine.estimators.gaussian_fit import estimate_gaussian, standardise
 from coalmine.estimators.power import Design
+from coalmine.nulls import MaxNull
 from coalmine.result import AuditResult
 from coalmine.scores import Scores
 from coalmine.verdict import judge
@@ -22,10 +26,12 @@ def audit_scores(
     method: str = "band",
     also: tuple[str, ...] = (),
     confidence: float = 0.95,
+    options: Mapping[str, Any] | None = None,
 ) -> AuditResult:
     """Estimate, lower bound, claim and verdict for canary scores from any trainer.
 
-    `method` names the primary bound, which alone decides about the claim; `also` names others to be shown beside it.
+    `method` names the primary bound, which alone decides about the claim; `also` names others to be shown beside it, and
+    `options` are further arguments of the primary bound (`guesses`, `threshold`, `order`, ...).
     Choose both before looking at the scores.
 
     >>> from coalmine.simulation import simulate_gaussian_mechanism
@@ -35,7 +41,15 @@ def audit_scores(
     """
     for name in (method, *also):
         _validate.one_of("method", name, BOUNDS)
-    bounds = tuple(BOUNDS[name](scores, delta=delta, confidence=confidence) for name in dict.fromkeys((method, *also)))
+    if contradicts_null(scores):
+        raise MismatchError(
+            f"the {scores.held_out_values.size} held-out scores do not follow the null law that is stated for them "
+            f"({scores.null.name if scores.null else ''}): nothing can be concluded. "
+            "Check the dimension and the statistic, or let the held-out scores speak for themselves (no dim, no null)."
+        )
+    primary = BOUNDS[method](scores, delta=delta, confidence=confidence, **(options or {}))
+    others = dict.fromkeys(name for name in also if name != method)
+    bounds = (primary, *(BOUNDS[name](scores, delta=delta, confidence=confidence) for name in others))
     estimates, shape, missing = _estimates(scores, delta, confidence)
     return AuditResult(
         bounds=bounds,
@@ -53,6 +67,7 @@ def audit_scores(
             "inserted": int(scores.inserted.sum()),
             "held_out": int((~scores.inserted).sum()),
             "sha256": scores.sha256,
+            "options": {name: str(value) for name, value in (options or {}).items()},
         },
         game=scores.game,
         diagnostics=shape,
@@ -70,6 +85,8 @@ def _estimates(
     """
     if delta == 0:
         return (), {}, ("no estimate at delta = 0: a Gaussian shape has infinite epsilon there",)
+    if isinstance(scores.null, MaxNull):
+        return (), {}, ("no estimate: a maximum over rounds is no shifted normal; the bound uses its tail alone",)
     try:
         standardised, null_count = standardise(scores)
     except ValueError as error:

@@ -9,13 +9,9 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
-
-if TYPE_CHECKING:
-    from coalmine.contracts import Claim, Null
-    from coalmine.participation import Participation
 
 VIOLATED, USAGE, INCONCLUSIVE, BROKEN = 1, 2, 3, 4
 
@@ -39,6 +35,7 @@ Participations = Annotated[
 Rate = Annotated[float | None, typer.Option(help="Probability of taking part in a round (Poisson sampling).")]
 Cohort = Annotated[int | None, typer.Option(help="Clients per round, drawn without replacement.")]
 Population = Annotated[int | None, typer.Option(help="All clients (with --cohort-size).")]
+Related = Annotated[str | None, typer.Option(help="What neighbours differ in: add-or-remove-one or replace-one.")]
 Rounds = Annotated[int | None, typer.Option(help="Number of rounds (with --sampling-rate or --cohort-size).")]
 
 
@@ -75,7 +72,17 @@ def estimate(
     noise_multiplier: Noise = None,
     participations: Participations = None,
     sampling_rate: Rate = None,
-    rounds: Annotated[int | None, typer.Option(help="Number of rounds (with --sampling-rate).")] = None,
+    cohort_size: Cohort = None,
+    population: Population = None,
+    rounds: Rounds = None,
+    relation: Related = None,
+    game: Annotated[
+        list[str] | None,
+        typer.Option(help="What the scores are about, checked against the claim: 'participation=8 times'."),
+    ] = None,
+    view: Annotated[str | None, typer.Option(help="What the adversary sees, in words, for the report.")] = None,
+    guesses: Annotated[str | None, typer.Option(help="One-run bounds: highest+lowest scores to guess about, as 40+40.")] = None,
+    threshold: Annotated[str | None, typer.Option(help="Threshold bounds: a number fixed beforehand, split or all.")] = None,
     confidence: Confidence = 0.95,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the result to this file.")] = None,
     as_json: AsJson = False,
@@ -90,7 +97,7 @@ def estimate(
     Example:
       coalmine estimate scores.csv --delta 1e-5 --dim 100000 --noise-multiplier 1.0
     """
-    from coalmine import _validate
+    from coalmine import _validate, options
     from coalmine.audit import audit_scores
     from coalmine.estimators import BOUNDS
     from coalmine.scores import Scores
@@ -99,10 +106,21 @@ def estimate(
     _validate.confidence(confidence)
     for name in method or ():
         _validate.one_of("method", name, BOUNDS)
-    stated = _stated_claim(claim, noise_multiplier, participations, sampling_rate, rounds, delta)
-    table = Scores.from_file(scores, assignment=assignment, dim=dim, null=_null(dim, max_over_rounds))
     methods = method or ["band"]
-    result = audit_scores(table, delta=delta, claim=stated, method=methods[0], also=tuple(methods[1:]), confidence=confidence)
+    further = options.bound_options(methods[0], guesses, threshold)
+    pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
+    stated = options.stated_claim(claim, noise_multiplier, pattern, relation, delta)
+    law, played = options.null_law(dim, max_over_rounds), options.game(game)
+    table = Scores.from_file(scores, assignment=assignment, dim=dim, null=law, game=played, view=view)
+    result = audit_scores(
+        table,
+        delta=delta,
+        claim=stated,
+        method=methods[0],
+        also=tuple(methods[1:]),
+        confidence=confidence,
+        options=further,
+    )
     if output is not None:
         result.save(output)
     _show(result, as_json)
@@ -148,7 +166,7 @@ def account(
     population: Population = None,
     rounds: Rounds = None,
     accountant: Annotated[str, typer.Option(help="auto, analytic, pld or rdp.")] = "auto",
-    relation: Annotated[str | None, typer.Option(help="add-or-remove-one or replace-one.")] = None,
+    relation: Related = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -160,12 +178,12 @@ def account(
       coalmine account --noise-multiplier 1 --delta 1e-5 --sampling-rate 0.01 --rounds 1000
       coalmine account --epsilon 3 --delta 1e-6 --participations 8
     """
-    from coalmine import accounting
+    from coalmine import accounting, options
     from coalmine.contracts import plain
 
-    pattern = _participation(participations, sampling_rate, cohort_size, population, rounds)
+    pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
     how: Any = {"accountant": accountant, "relation": relation}
-    noise, at = _two_of_three(pattern, noise_multiplier, epsilon, delta, how)
+    noise, at = options.two_of_three(pattern, noise_multiplier, epsilon, delta, how)
     found = accounting.claim(pattern, noise_multiplier=noise, delta=at, **how)
     about = {"noise multiplier": f"{noise:.6g}", "participation": str(pattern), "relation": found.game.relation}
     text = "\n".join([str(found), *(f"  {name:<18} {value}" for name, value in about.items())])
@@ -279,86 +297,6 @@ def _show(result: Any, as_json: bool) -> None:
         typer.echo(result.to_json(), nl=False)
     else:
         typer.echo(json.dumps(plain(result), indent=2))
-
-
-def _stated_claim(
-    epsilon: float | None,
-    noise: float | None,
-    participations: int | None,
-    rate: float | None,
-    rounds: int | None,
-    delta: float,
-) -> "Claim | None":
-    """The claim of the options of `estimate`, if there is one."""
-    from coalmine import _validate, accounting
-    from coalmine.contracts import Claim
-
-    if epsilon is not None and noise is not None:
-        _fail("give --claim or --noise-multiplier, not both.", USAGE)
-    if noise is not None:
-        pattern = _participation(participations, rate, None, None, rounds)
-        return accounting.claim(pattern, noise_multiplier=noise, delta=delta)
-    if participations is not None or rate is not None or rounds is not None:
-        _fail("--participations, --sampling-rate and --rounds describe the claim of --noise-multiplier; give that too.", USAGE)
-    if epsilon is None:
-        return None
-    return Claim(_validate.non_negative("claim", epsilon), _validate.delta(delta, allow_zero=True))
-
-
-def _two_of_three(
-    pattern: "Participation", noise: float | None, epsilon: float | None, delta: float | None, how: Any
-) -> tuple[float, float]:
-    """(noise multiplier, delta) from any two of the three options of `account`."""
-    from coalmine import accounting
-
-    if epsilon is None and noise is not None and delta is not None:
-        return noise, delta
-    if noise is None and epsilon is not None and delta is not None:
-        return accounting.calibrate_noise(pattern, epsilon=epsilon, delta=delta, **how), delta
-    if delta is None and noise is not None and epsilon is not None:
-        found = accounting.claimed_delta(pattern, noise_multiplier=noise, epsilon=epsilon, **how)
-        if not 0 < found < 1:
-            _fail(f"noise multiplier {noise:g} has delta = {found:g} at epsilon = {epsilon:g}: nothing to state.", USAGE)
-        return noise, found
-    given = {"--noise-multiplier": noise, "--epsilon": epsilon, "--delta": delta}
-    named = ", ".join(name for name, value in given.items() if value is not None)
-    _fail(f"give exactly two of {', '.join(given)}; got {named or 'none'}.", USAGE)
-
-
-def _null(dim: int | None, rounds: int | None) -> "Null | None":
-    from coalmine.nulls import CosineNull, MaxNull
-
-    if dim is None:
-        if rounds is not None:
-            _fail("--max-over-rounds needs --dim: the union bound starts from the exact law of one round.", USAGE)
-        return None
-    return CosineNull(dim) if rounds is None else MaxNull(CosineNull(dim), rounds)
-
-
-def _participation(
-    times: int | None, rate: float | None, cohort: int | None, population: int | None, rounds: int | None
-) -> "Participation":
-    from coalmine.participation import FixedSize, Once, Poisson, Repeated
-
-    patterns = [times is not None, rate is not None, cohort is not None]
-    if sum(patterns) > 1:
-        _fail("give one of --participations, --sampling-rate and --cohort-size.", USAGE)
-    if (rate is not None or cohort is not None) and rounds is None:
-        _fail("--sampling-rate and --cohort-size need --rounds.", USAGE)
-    if rate is not None and population is not None:
-        _fail("--population belongs to --cohort-size; a rate already says what share of it takes part.", USAGE)
-    if rate is not None and rounds is not None:
-        return Poisson(rate, rounds)
-    if cohort is not None and rounds is not None:
-        if population is None:
-            _fail("--cohort-size needs --population.", USAGE)
-        return FixedSize(cohort, population, rounds)
-    if rounds is not None or population is not None:
-        _fail(
-            "--rounds and --population belong to --sampling-rate or --cohort-size; else give --participations.",
-            USAGE,
-        )
-    return Once() if times is None else Repeated(times)
 
 
 def _say(text: str, quiet: bool) -> None:

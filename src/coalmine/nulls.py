@@ -87,8 +87,12 @@ class CosineNull:
         t = self._polish(t, small)
         return _scalar(np.where(p < 0.5, -t, t))
 
-    def rvs(self, size: int | tuple[int, ...] = (), *, rng: np.random.Generator) -> Any:
-        """Random cosines, exactly distributed at any dimension: N / sqrt(N² + chi²_{dim-1})."""
+    def rvs(self, size: int | tuple[int, ...] = (), rng: np.random.Generator | int | None = None) -> Any:
+        """Random cosines, exactly distributed at any dimension: N / sqrt(N² + chi²_{dim-1}).
+
+        `rng` is a generator or a seed; without it the numbers are fresh.
+        """
+        rng = np.random.default_rng(rng)
         normal = rng.standard_normal(size)
         return _scalar(normal / np.sqrt(normal**2 + rng.chisquare(self.dim - 1, size)))
 

@@ -134,6 +134,8 @@ def _finder(result: AuditResult, stored: float) -> Callable[[float], float]:
     def find(claim: float) -> float:
         if claim == 0.0:
             return stored
+        if result.setting.get("options"):  # a threshold or guesses that the design does not know: cannot say
+            return float("inf")
         try:
             again = result.design.bound(result.method, delta=result.bound.delta, confidence=result.bound.confidence)
         except AuditError:  # several runs, whose sizes the design does not know: cannot say

@@ -103,9 +103,9 @@ def read_parquet(path: str | Path) -> dict[str, Any]:
 def read(path: str | Path) -> dict[str, Any]:
     """The columns of a score file, by its ending."""
     readers = {".csv": read_csv, ".tsv": read_csv, ".txt": read_csv, ".npz": read_npz, ".parquet": read_parquet}
-    ending = _existing(path).suffix.lower()
+    ending = Path(path).suffix.lower()
     if ending not in readers:
-        raise InputFileError(f"{Path(path).name!r}: the ending must be one of {', '.join(readers)}.")
+        raise InputFileError(f"{str(path)!r}: the ending must be one of {', '.join(readers)}.")
     return readers[ending](path)
 
 
@@ -147,7 +147,7 @@ def _long_columns(path: Path, names: list[str], cells: Iterator[tuple[int, list[
     labels_at = [(labels[name], names.index(name)) for name in labels]
     for line, row in cells:
         try:
-            values.append(float(row[value_at]))
+            values.append(_score(row[value_at]))
             truths.append(_truth(row[truth_at]))
             for column, place in labels_at:
                 column.append(int(row[place]))
@@ -158,6 +158,13 @@ def _long_columns(path: Path, names: list[str], cells: Iterator[tuple[int, list[
         name: np.frombuffer(column, dtype=np.int64) if len(column) else np.zeros(0, np.int64) for name, column in labels.items()
     }
     return {"value": np.array(values), "inserted": np.array(truths).astype(bool), "labels": columns}
+
+
+def _score(cell: str) -> float:
+    """A number as other programs write it; Python alone would read 1_0 as 10."""
+    if "_" in cell:
+        raise ValueError
+    return float(cell)
 
 
 def _truth(cell: str) -> bool:
@@ -182,7 +189,7 @@ def _two_columns(path: Path, names: list[str], rows: Any) -> dict[str, Any]:
                 )
             else:
                 try:
-                    columns[name].append(float(cell))
+                    columns[name].append(_score(cell))
                 except ValueError:
                     raise InputFileError(f"{path.name}, line {line}: {cell!r} in column {name!r} is not a number.") from None
     return _joined(np.array(columns["inserted"]), np.array(columns.get("held_out", array("d"))))

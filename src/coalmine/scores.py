@@ -21,7 +21,6 @@ from coalmine.errors import AuditError, InputFileError, NonFiniteError, NotEnoug
 from coalmine.nulls import CosineNull, MaxNull, describe, described
 
 ASSIGNMENTS = ("coins", "fixed", "unknown")
-_LARGEST_SCORE = 1e100
 _ABOUT = ("assignment", "dim", "statistic", "view")  # what a saved file says about its scores, beside null and game
 
 
@@ -163,7 +162,7 @@ class Scores:
         return cls(**columns, **{**stored, **said})
 
     def _check_range(self, value: Array) -> None:
-        """Scores that the null law cannot produce, or that cannot be squared, are a mistake and not a leak."""
+        """Scores that the null law cannot produce are a mistake, not a leak."""
         largest = float(np.abs(value).max(initial=0.0))
         law = self.null
         while isinstance(law, MaxNull):
@@ -173,8 +172,6 @@ class Scores:
                 f"the scores are not cosines: they reach {largest:.4g}, a cosine lies between -1 and 1. "
                 "Divide by both norms, or leave out dim and give held-out scores."
             )
-        if largest > _LARGEST_SCORE:
-            raise NonFiniteError(f"a score of {largest:.3g} is too large to compute with; rescale the scores.")
 
     def _label(self, name: str, column: ArrayLike) -> NDArray[np.int64]:
         _validate.one_of("label", name, score_files.LABELS)
@@ -186,6 +183,21 @@ class Scores:
             raise ValueError(f"{name} must hold whole numbers.")
         frozen: NDArray[np.int64] = _readonly(whole)
         return frozen
+
+
+def independent_scores(scores: object) -> Scores:
+    """The scores, if no canary has two of them in one run: several rows of one canary are not independent evidence."""
+    if not isinstance(scores, Scores):
+        raise TypeError(f"scores must be a table, as Scores.of(inserted, held_out) makes; got {type(scores).__name__}.")
+    if "canary" in scores.labels:
+        canary = scores.labels["canary"]
+        distinct = np.unique(np.stack([scores.labels.get("run", np.zeros_like(canary)), canary]), axis=1).shape[1]
+        if distinct < canary.size:
+            raise AuditError(
+                f"{canary.size} scores of {distinct} canaries: this statement needs one number per canary. "
+                "Combine the rounds or replicates of a canary first, by their sum say; the anytime bound takes them one by one."
+            )
+    return scores
 
 
 def _finite(name: str, value: ArrayLike) -> Array:

@@ -11,7 +11,7 @@ from coalmine.nulls import GaussianNull
 from coalmine.scores import Scores
 from coalmine.simulation import simulate_gaussian_mechanism
 
-FALSE_ALARM = 1e-6  # each of these tests fails by chance at most once in a million times
+FALSE_ALARM = 1e-4  # each of these tests fails for one seed in ten thousand; the seeds are fixed
 AUDITS = 400
 
 

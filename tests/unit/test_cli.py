@@ -266,7 +266,7 @@ def test_scores_without_others_need_a_dimension(run, folder):
     assert run("estimate", folder / "alone.csv", "--delta", "1e-5").failed(4, "nothing to compare", "dim=...")
     found = run("estimate", folder / "alone.csv", *QUICK, "--json")
     assert found.code == 0
-    assert found.json["design"] == {"inserted": COUNT, "held_out": None, "slack": 0.0}
+    assert found.json["design"] == {"inserted": COUNT, "held_out": None, "slack": 0.0, "pool": COUNT}
 
 
 def test_the_text_for_people(run, folder):
@@ -367,7 +367,7 @@ def test_an_output_that_cannot_be_written(run, folder, tmp_path, where):
         (["--delta", "1e-5", "--noise-multiplier", "1", "--participations", "2", "--sampling-rate", "0.1"], ["give one of"]),
         (["--delta", "0", "--noise-multiplier", "1"], ["infinite epsilon at delta=0"]),
         (["--delta", "0", "--method", "gdp"], ["infinite epsilon at delta=0"]),
-        (["--delta", "1e-5", "--method", "one-run"], ["fair coins", "use bound_band"]),
+        (["--delta", "1e-5", "--method", "one-run"], ["fair coins", "use the band"]),
         (["--delta", "1e-5", "--method", "lifted"], ["a 'run' column"]),
         (["--delta", "1e-5", "--method", "bayesian", "--claim", "3"], ["approximate and cannot decide"]),
     ],
@@ -421,8 +421,8 @@ def test_plan(run):
     shown, found = run("plan", *given), run("plan", *given, "--json", "--quiet")
     assert (shown.code, found.code) == (0, 0)
     assert shown.err == "planning by simulation, a few seconds\n" and found.err == ""
-    assert shown.out.startswith("Plan for a claim of epsilon = 10 at delta = 1e-05, 95% confidence")
-    assert found.json["design"] == {"inserted": 20, "held_out": None, "slack": 0.0}
+    assert shown.out.startswith("Plan for a claim: epsilon = 10 at delta = 1e-05, confidence 95%")
+    assert found.json["design"] == {"inserted": 20, "held_out": None, "slack": 0.0, "pool": None}
     assert found.json["ceilings"]["band"] == "inf"
     assert found.json["sufficient"] is True
 
@@ -669,3 +669,31 @@ def test_a_fault_of_the_program_is_not_taken_for_a_violation(run, folder, monkey
     monkeypatch.setattr(sys, "argv", ["coalmine", "estimate", str(folder / "long.csv"), *QUICK])
     with pytest.raises(ZeroDivisionError):
         cli.main()
+
+
+def test_guesses_threshold_and_game_can_be_stated(run, folder):
+    coins = ("--method", "one-run", "--assignment", "coins", "--guesses", "10+10")
+    found = run("estimate", folder / "long.csv", "--delta", "1e-5", *coins, "--json")
+    assert found.json["bounds"][0]["details"]["guesses"] == 20
+    assert list(found.json["setting"]["options"]) == ["guesses"]
+    fixed = run("estimate", folder / "long.csv", "--delta", "1e-5", "--method", "threshold", "--threshold", "0.5", "--json")
+    assert "fixed threshold 0.5" in fixed.json["bounds"][0]["method"]
+    game = ("--game", "participation=8 times", "--view", "every release")
+    assert run("estimate", folder / "long.csv", "--delta", "1e-5", *game, "--json").json["game"]["participation"] == "8 times"
+    mismatch = run("estimate", folder / "long.csv", "--delta", "1e-5", *game, "--noise-multiplier", 1)
+    assert mismatch.failed(2, "participation: 'once' against '8 times'")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--guesses", "10+10"], "--guesses belongs to"),
+        (["--method", "one-run", "--assignment", "coins", "--guesses", "ten"], "as 40+40"),
+        (["--threshold", "1"], "--threshold belongs to"),
+        (["--method", "threshold", "--threshold", "high"], "not a number"),
+        (["--game", "who=me"], "write unit="),
+        (["--cohort-size", "5", "--population", "50", "--rounds", "3"], "--noise-multiplier"),
+    ],
+)
+def test_mistakes_in_what_is_stated(run, folder, words, said):
+    assert run("estimate", folder / "long.csv", "--delta", "1e-5", *words).failed(2, said)

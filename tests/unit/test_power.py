@@ -137,9 +137,9 @@ def test_every_bound_knows_what_it_can_detect(method):
 
 def test_the_design_of_scores():
     values, others = np.linspace(0, 1, 7), np.linspace(0, 1, 5)
-    assert Design.of(Scores.of(values, others)) == Design(7, 5)
-    assert Design.of(Scores.of(values, others, dim=100)) == Design(7, None)
-    assert Design.of(Scores.of(values, null=MaxNull(CosineNull(100), 20))) == Design(7, None, math.log(20))
+    assert Design.of(Scores.of(values, others)) == Design(7, 5, pool=12)
+    assert Design.of(Scores.of(values, others, dim=100)) == Design(7, None, pool=12)
+    assert Design.of(Scores.of(values, null=MaxNull(CosineNull(100), 20))) == Design(7, None, math.log(20), pool=7)
 
 
 def test_a_noise_factor_of_two_is_half_the_noise():

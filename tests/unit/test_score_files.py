@@ -439,9 +439,7 @@ def test_the_ending_tells_the_format(csv_file, npz_file, parquet_file):
 
 
 def test_another_ending_and_a_missing_file_are_named(tmp_path):
-    with pytest.raises(
-        InputFileError, match=r"'scores\.json': the ending must be one of \.csv, \.tsv, \.txt, \.npz, \.parquet"
-    ):
+    with pytest.raises(InputFileError, match=r"scores\.json': the ending must be one of \.csv, \.tsv, \.txt, \.npz, \.parquet"):
         Scores.from_file(tmp_path / "scores.json")
     for read in (Scores.from_csv, Scores.from_npz, Scores.from_parquet):
         for missing in ("nowhere.csv", "."):

@@ -46,7 +46,7 @@ def finder_by_scores(exceeds: Exceeds, scores: Scores, delta: float) -> Finder:
     """A finder that simulates whole tables of scores of the same design and asks the bound about each."""
     inserted, held_out = int(scores.inserted.sum()), int((~scores.inserted).sum())
     null = standard_null(scores.null)
-    replicates = int(np.clip(4e6 / (inserted + held_out), 20, 60))
+    replicates = int(np.clip(4e6 / (inserted + held_out), 20, REPLICATES))
 
     def find(claim: float) -> float:
         def share_above(mu: float) -> float:

@@ -13,17 +13,18 @@ from coalmine import _validate
 from coalmine._random import stream
 from coalmine.contracts import Array, LowerBound
 from coalmine.estimators import _band, _detect, _rates
-from coalmine.scores import Scores
+from coalmine.scores import Scores, independent_scores
 
 
 def bound_band(scores: Scores, *, delta: float, confidence: float = 0.95) -> LowerBound:
     """Lower bound on epsilon over all thresholds, valid at the stated confidence.
 
-    >>> found = bound_band(Scores.of(np.linspace(0.5, 1.5, 100), dim=400), delta=1e-5)
+    >>> found = bound_band(Scores.of(np.linspace(0.1, 0.3, 100), dim=400), delta=1e-5)
     >>> found.valid, found.ceiling
     (True, inf)
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
+    scores = independent_scores(scores)
     log_fnr, log_fpr, log_upper = band_rates(scores, confidence)
     found = _rates.epsilon_of_rates(log_fnr, log_fpr, delta)
     return LowerBound(
@@ -48,6 +49,19 @@ def band_rates(scores: Scores, confidence: float) -> tuple[Array, Array, _rates.
 
     orders = _band.grid(int(scores.inserted.sum()))
     return (*_rates.sweep(scores, orders, log_upper), log_upper)
+
+
+def contradicts_null(scores: Scores, confidence: float = 1 - 1e-6) -> bool:
+    """Do the held-out scores exceed the null law that is stated for them, by more than chance can explain?
+
+    If the law (or its upper bound) is right, the chances P(score >= y) of the held-out scores y are uniform (or larger), and
+    their complements stay below the band of uniform order statistics with probability `confidence`.
+    """
+    if scores.null is None or scores.held_out_values.size == 0:
+        return False
+    complements = np.sort(-np.expm1(scores.null.logsf(scores.held_out_values)))
+    orders = _band.grid(complements.size)
+    return bool((complements[orders - 1] > np.exp(_band.log_upper(orders, complements.size, confidence))).any())
 
 
 def _detectable(scores: Scores, delta: float, confidence: float, claim: float) -> float:

@@ -23,7 +23,7 @@ from coalmine.contracts import Array, LowerBound
 from coalmine.estimators import _detect, _rates
 from coalmine.estimators._rates import Fixed, Split
 from coalmine.estimators.threshold import choose, counts_at
-from coalmine.scores import Scores
+from coalmine.scores import Scores, independent_scores
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 # shares of an interval, sin²(angle/2) with the angle at Gauss–Legendre nodes: removes square roots at both ends
@@ -39,6 +39,7 @@ def bound_bayesian(
 ) -> LowerBound:
     """Credible lower limit for epsilon at one threshold: `Fixed(t)`, or chosen on a `Split()` (default)."""
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
+    scores = independent_scores(scores)
     threshold = Split() if threshold is None else threshold
     _rates.check_threshold(threshold, Fixed, Split)
     judged, value, paid = choose(scores, threshold, delta=delta, confidence=confidence)

@@ -28,16 +28,17 @@ from scipy import special
 from coalmine import _validate
 from coalmine._random import stream
 from coalmine.contracts import Array, PointEstimate
-from coalmine.errors import NotEnoughCanariesError
+from coalmine.errors import AuditError, NonFiniteError, NotEnoughCanariesError
 from coalmine.estimators.band import bound_band
 from coalmine.estimators.diagnostics import Diagnostics, diagnose
 from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
-from coalmine.nulls import CosineNull
-from coalmine.scores import Scores
+from coalmine.nulls import CosineNull, MaxNull
+from coalmine.scores import Scores, independent_scores
 
 Variance = Literal["null", "fitted"]
 Formula = Literal["exact", "threshold"]
 _FLOOR_DRAWS = 4_000
+_LARGEST_SCORE = 1e100
 _REVERSED = 1e-3  # a gap this unlikely below zero is a matter of sign, not of chance
 
 
@@ -53,8 +54,11 @@ def estimate_gaussian(
     (True, True)
     """
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
+    scores = independent_scores(scores)
     _validate.one_of("variance", variance, ("null", "fitted"))
     _validate.one_of("formula", formula, ("exact", "threshold"))
+    if variance == "null" and isinstance(scores.null, MaxNull):
+        raise AuditError("a maximum over rounds has no mean-only estimate: its law is no shifted normal. Use the band.")
     standardised, null_count = standardise(scores)
     if variance == "null":
         return _mean_only(scores, standardised, null_count, delta, confidence)
@@ -63,6 +67,9 @@ def estimate_gaussian(
 
 def standardise(scores: Scores) -> tuple[Array, int | None]:
     """Inserted scores in units of the null, and how many held-out scores those units come from (None: a known law)."""
+    largest = float(np.abs(scores.value).max())
+    if largest > _LARGEST_SCORE:
+        raise NonFiniteError(f"a score of {largest:.3g} is too large to be squared; rescale the scores.")
     if scores.null is not None:
         try:
             return (scores.inserted_values - scores.null.center) / scores.null.spread, None
@@ -137,6 +144,8 @@ def _fitted(
     low, high = _range_over(box, delta, formula)
     floor_draws = _zero_leakage(count, null_count, delta)
     details, flags = _support(scores, delta, confidence, lambda at: _range_over(box, at, formula)[1])
+    if isinstance(scores.null, MaxNull):
+        flags += ("maximum: a maximum over rounds is not normal; its width turns into epsilon (the papers' estimate)",)
     return PointEstimate(
         epsilon=epsilon,
         low=min(low, epsilon),

@@ -18,7 +18,7 @@ from coalmine.estimators._rates import AllThresholds, Fixed, Split, Threshold
 from coalmine.estimators.band import band_rates
 from coalmine.estimators.threshold import choose, rates_at
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
-from coalmine.scores import Scores
+from coalmine.scores import Scores, independent_scores
 
 SHAPE = "the trade-off curve of the audited release is Gaussian (mu-GDP)"
 
@@ -26,6 +26,7 @@ SHAPE = "the trade-off curve of the audited release is Gaussian (mu-GDP)"
 def bound_gdp(scores: Scores, *, delta: float, confidence: float = 0.95, threshold: Threshold | None = None) -> LowerBound:
     """Lower bound on epsilon if the mechanism is mu-GDP; all thresholds at once (by the band) unless one is given."""
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
+    scores = independent_scores(scores)
     threshold = AllThresholds() if threshold is None else threshold
     _rates.check_threshold(threshold, Fixed, Split, AllThresholds)
     mu, best, paid = _mu(scores, delta, confidence, threshold)

@@ -28,7 +28,7 @@ from coalmine.contracts import Array, LowerBound
 from coalmine.errors import AssignmentError, NotEnoughCanariesError
 from coalmine.estimators import _detect
 from coalmine.estimators._rates import Fixed, Split, check_threshold
-from coalmine.scores import Scores
+from coalmine.scores import Scores, independent_scores
 
 Kind = Literal["wilson", "bernstein"]
 VarianceForm = Literal["exact", "published"]
@@ -100,6 +100,7 @@ def bound_lifted(
     it falls as the bound on mu_3 grows, so that an upper bound there need not give an upper bound of the variance.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
+    scores = independent_scores(scores)
     _validate.one_of("kind", kind, ("wilson", "bernstein"))
     _validate.one_of("variance", variance, ("exact", "published"))
     if order not in (1, 2, 4):

@@ -33,10 +33,11 @@ from coalmine.errors import AssignmentError, NotEnoughCanariesError
 from coalmine.estimators import _detect
 from coalmine.estimators.gdp import SHAPE
 from coalmine.gaussian import gaussian_epsilon
-from coalmine.scores import Scores
+from coalmine.scores import Scores, independent_scores
 
 COINS = "each canary was inserted by its own fair coin, and the guesses use the scores alone"
 _MOST_GUESSES = 5_000
+_NO_FAIR_COINS = 1e-9  # two-sided p-value of the number of inserted canaries
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Guesses:
 def bound_one_run(scores: Scores, *, delta: float, confidence: float = 0.95, guesses: Guesses | None = None) -> LowerBound:
     """Lower bound on epsilon from guesses about coin-flipped canaries; assumes nothing about the scores."""
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
+    scores = independent_scores(scores)
 
     def limit(canaries: int, total: int, right: int) -> float:
         return one_run_epsilon(canaries, total, right, delta, confidence)
@@ -77,6 +79,7 @@ def bound_one_run(scores: Scores, *, delta: float, confidence: float = 0.95, gue
 def bound_one_run_fdp(scores: Scores, *, delta: float, confidence: float = 0.95, guesses: Guesses | None = None) -> LowerBound:
     """Lower bound on epsilon from the same guesses if the mechanism is mu-GDP."""
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
+    scores = independent_scores(scores)
 
     def limit(canaries: int, total: int, right: int) -> float:
         return one_run_fdp_epsilon(canaries, total, right, delta, confidence)
@@ -201,7 +204,13 @@ def _check(scores: Scores, guesses: Guesses) -> None:
     if scores.assignment != "coins":
         raise AssignmentError(
             f"one-run bounds need canaries inserted by fair coins; these scores have assignment={scores.assignment!r}. "
-            "If every canary really had its own coin, say so with assignment='coins'; else use bound_band."
+            "If every canary really had its own coin, say so (assignment='coins', --assignment coins); else use the band."
+        )
+    inserted, canaries = int(scores.inserted.sum()), scores.value.size
+    if 2 * special.bdtr(min(inserted, canaries - inserted), canaries, 0.5) < _NO_FAIR_COINS:
+        raise AssignmentError(
+            f"{inserted} of {canaries} canaries are inserted: fair coins do not fall like that. Give the scores of all "
+            "canaries for which a coin was thrown, or say assignment 'fixed' and use the band."
         )
     if guesses.total > scores.value.size:
         raise NotEnoughCanariesError(f"{guesses.total} guesses about {scores.value.size} canaries; at most one guess each.")

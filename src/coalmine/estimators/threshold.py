@@ -12,7 +12,7 @@ from coalmine import _validate
 from coalmine.contracts import Array, LowerBound
 from coalmine.estimators import _band, _detect, _rates
 from coalmine.estimators._rates import AllThresholds, Fixed, Interval, Split, Threshold
-from coalmine.scores import Scores
+from coalmine.scores import Scores, independent_scores
 
 _UNLUCKY = 0.1  # a threshold is chosen for what the other canaries show unless they are as unlucky as this
 _EVERY_THRESHOLD = 20_000  # bound_pointwise looks at every score up to this many canaries, at the band's grid beyond
@@ -32,6 +32,7 @@ def bound_threshold(
     unless the null is exact. With `interval="jeffreys"` the bound is approximate and `valid` is False.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
+    scores = independent_scores(scores)
     _validate.one_of("interval", interval, _rates.INTERVALS)
     threshold = AllThresholds() if threshold is None else threshold
     _rates.check_threshold(threshold, Fixed, Split, AllThresholds)
@@ -64,6 +65,7 @@ def bound_pointwise(scores: Scores, *, delta: float, confidence: float = 0.95, i
     With no leakage at all it is above zero in about 3 of 4 runs with 1,000 canaries.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
+    scores = independent_scores(scores)
     _validate.one_of("interval", interval, _rates.INTERVALS)
 
     def log_upper(orders: _rates.Orders, count: int) -> Array:

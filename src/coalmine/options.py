@@ -1,0 +1,109 @@
+"""From the words of the command line to the objects of the library; what does not go together is a ValueError."""
+
+from typing import Any
+
+from coalmine import _validate, accounting
+from coalmine.contracts import Claim, Game, Null
+from coalmine.estimators._rates import AllThresholds, Fixed, Split
+from coalmine.estimators.one_run import Guesses
+from coalmine.nulls import CosineNull, MaxNull
+from coalmine.participation import FixedSize, Once, Participation, Poisson, Repeated
+
+
+def stated_claim(
+    epsilon: float | None, noise: float | None, pattern: Participation, relation: str | None, delta: float
+) -> Claim | None:
+    """The claim of the options of `estimate`, if there is one."""
+    if epsilon is not None and noise is not None:
+        raise ValueError("give --claim or --noise-multiplier, not both.")
+    if noise is not None:
+        how: Any = {"relation": relation}
+        return accounting.claim(pattern, noise_multiplier=noise, delta=delta, **how)
+    if pattern != Once() or relation is not None:
+        raise ValueError(
+            "--participations, --sampling-rate, --cohort-size, --rounds and --relation describe the claim of "
+            "--noise-multiplier; give that too."
+        )
+    if epsilon is None:
+        return None
+    return Claim(_validate.non_negative("claim", epsilon), _validate.delta(delta, allow_zero=True))
+
+
+def two_of_three(
+    pattern: Participation, noise: float | None, epsilon: float | None, delta: float | None, how: Any
+) -> tuple[float, float]:
+    """(noise multiplier, delta) from any two of the three options of `account`."""
+    if epsilon is None and noise is not None and delta is not None:
+        return noise, delta
+    if noise is None and epsilon is not None and delta is not None:
+        return accounting.calibrate_noise(pattern, epsilon=epsilon, delta=delta, **how), delta
+    if delta is None and noise is not None and epsilon is not None:
+        found = accounting.claimed_delta(pattern, noise_multiplier=noise, epsilon=epsilon, **how)
+        if not 0 < found < 1:
+            raise ValueError(f"noise multiplier {noise:g} has delta = {found:g} at epsilon = {epsilon:g}: nothing to state.")
+        return noise, found
+    given = {"--noise-multiplier": noise, "--epsilon": epsilon, "--delta": delta}
+    named = ", ".join(name for name, value in given.items() if value is not None)
+    raise ValueError(f"give exactly two of {', '.join(given)}; got {named or 'none'}.")
+
+
+def null_law(dim: int | None, rounds: int | None) -> Null | None:
+    """The null of --dim and --max-over-rounds."""
+    if dim is None:
+        if rounds is not None:
+            raise ValueError("--max-over-rounds needs --dim: the union bound starts from the exact law of one round.")
+        return None
+    return CosineNull(dim) if rounds is None else MaxNull(CosineNull(dim), rounds)
+
+
+def participation_pattern(
+    times: int | None, rate: float | None, cohort: int | None, population: int | None, rounds: int | None
+) -> Participation:
+    """The participation pattern of the options, `Once` without any."""
+    patterns = [times is not None, rate is not None, cohort is not None]
+    if sum(patterns) > 1:
+        raise ValueError("give one of --participations, --sampling-rate and --cohort-size.")
+    if (rate is not None or cohort is not None) and rounds is None:
+        raise ValueError("--sampling-rate and --cohort-size need --rounds.")
+    if rate is not None and population is not None:
+        raise ValueError("--population belongs to --cohort-size; a rate already says what share of it takes part.")
+    if rate is not None and rounds is not None:
+        return Poisson(rate, rounds)
+    if cohort is not None and rounds is not None:
+        if population is None:
+            raise ValueError("--cohort-size needs --population.")
+        return FixedSize(cohort, population, rounds)
+    if rounds is not None or population is not None:
+        raise ValueError("--rounds and --population belong to --sampling-rate or --cohort-size; else give --participations.")
+    return Once() if times is None else Repeated(times)
+
+
+def game(words: list[str] | None) -> Game | None:
+    """The game of the scores, from 'field=value' words."""
+    if not words:
+        return None
+    stated: dict[str, str] = {}
+    for word in words:
+        name, separator, value = word.partition("=")
+        if name not in ("unit", "relation", "participation", "knowledge") or not separator:
+            raise ValueError(f"--game {word!r}: write unit=..., relation=..., participation=... or knowledge=...")
+        stated[name] = value
+    return Game(**stated)
+
+
+def bound_options(method: str, guesses: str | None, threshold: str | None) -> dict[str, Any]:
+    """Further arguments of the primary bound: --guesses HIGHEST+LOWEST and --threshold NUMBER, split or all."""
+    options: dict[str, Any] = {}
+    if guesses is not None:
+        if not method.startswith("one-run"):
+            raise ValueError("--guesses belongs to --method one-run or one-run-fdp.")
+        highest, separator, lowest = guesses.partition("+")
+        if not (separator and highest.isdigit() and lowest.isdigit()):
+            raise ValueError(f"--guesses {guesses!r}: write how many of the highest and lowest scores, as 40+40.")
+        options["guesses"] = Guesses(int(highest), int(lowest))
+    if threshold is not None:
+        if method not in ("threshold", "gdp", "bayesian", "lifted"):
+            raise ValueError("--threshold belongs to --method threshold, gdp, bayesian or lifted.")
+        named = {"split": Split(), "all": AllThresholds()}
+        options["threshold"] = named[threshold] if threshold in named else Fixed(_validate.number("threshold", threshold))
+    return options
