@@ -18,7 +18,7 @@ from scipy.special import log_ndtr
 
 import coalmine
 
-PAIRS, LOOPED, ROUNDS, DELTA = 100_000, 400, 5, 1e-6
+PAIRS, LOOPED, ROUNDS, DELTA = 100_000, 2_000, 7, 1e-6
 
 
 def scalar_log_delta(epsilon: float, m: float, s: float) -> float:

@@ -42,11 +42,14 @@ class Pair(NamedTuple):
     a: Array
     b: Array
     c: Array
+    reach: Array  # m / sinh l and m / tanh l: how far the other border of S is, in P's and in Q's coordinate
+    far: Array
 
     @classmethod
     def of(cls, m: Array, l: Array) -> "Pair":  # noqa: E741
         s = np.exp(l)
-        return cls(m, s, l, np.expm1(2 * l) / 2, m * s, m * m / 2 - l)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            return cls(m, s, l, np.expm1(2 * l) / 2, m * s, m * m / 2 - l, m / np.sinh(l), m / np.tanh(l))
 
     def loss(self, t: Array) -> Array:
         # (x² - t²)/2 - l with x = m + s t: the powers of t alone would cancel where x is small beside m
@@ -79,7 +82,7 @@ def invert(pair: Pair, log_delta: Array) -> Array:
     low = start_of(pair, np.zeros_like(pair.m))
     wide = pair.l >= 0
     with np.errstate(divide="ignore", over="ignore"):
-        vertex = np.where(wide, np.inf, -pair.m / (2 * np.sinh(pair.l)))
+        vertex = np.where(wide, np.inf, -pair.reach / 2)
     high = np.where(wide, -special.ndtri_exp(log_delta - np.log(2)), np.minimum(-special.ndtri_exp(log_delta), vertex))
     hidden = ~(low < high)
     low = np.where(hidden, high, low)
@@ -146,8 +149,8 @@ def log_divergence(t: Array, pair: Pair) -> tuple[Array, Array]:
 def _log_delta_wide(t: Array, pair: Pair) -> tuple[Array, Array]:
     """P is the wider one (or equal): S = {y > t} ∪ {y < -w}, and both parts contribute positively."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        w = np.minimum(t + pair.m / np.sinh(pair.l), BEYOND_FLOAT)
-        x_w = np.minimum(pair.s * t + pair.m / np.tanh(pair.l), BEYOND_FLOAT)
+        w = np.minimum(t + pair.reach, BEYOND_FLOAT)
+        x_w = np.minimum(pair.s * t + pair.far, BEYOND_FLOAT)
     # Q's centre is outside S, whatever the rounding of a large gap against a large ratio says
     right, right_q = _log_halfline(t, np.maximum(pair.m + pair.s * t, 0.0), pair, pair.b)
     seen = (w - t) * (w + t) < 160  # else the left part is smaller by e^-80
@@ -159,9 +162,12 @@ def _log_delta_wide(t: Array, pair: Pair) -> tuple[Array, Array]:
 
 def _log_halfline(t: Array, x: Array, pair: Pair, b: Array) -> tuple[Array, Array]:
     """log of P(y > t) - e^epsilon Q(x' > x) and of its second term; x is t in Q's coordinate."""
-    log_p = special.log_ndtr(-t)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = _mills(x) / (pair.s * _mills(t))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        mills = _mills(t)
+        log_p = np.log(mills) - t * t / 2 - _LOG_SQRT_2PI
+        center = ~(t > 1)  # there the terms would cancel; log_ndtr alone is slower
+        log_p[center] = special.log_ndtr(-t[center])
+        ratio = _mills(x) / (pair.s * mills)
         value = log_p + np.log1p(-np.minimum(ratio, 1.0))
         log_q = log_p + np.log(ratio)
     near = ratio > 1 - _NEARLY_EQUAL
@@ -174,7 +180,7 @@ def _log_halfline(t: Array, x: Array, pair: Pair, b: Array) -> tuple[Array, Arra
 def _log_delta_narrow(t: Array, pair: Pair) -> tuple[Array, Array]:
     """P is the narrower one: S = (t, u)."""
     with np.errstate(divide="ignore", over="ignore"):
-        u = np.minimum(-pair.m / np.sinh(pair.l) - t, BEYOND_FLOAT)
+        u = np.minimum(-pair.reach - t, BEYOND_FLOAT)
     log_p, log_q = _log_interval(t, u), _log_narrow_q(t, u, pair)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.exp(log_q - log_p)
@@ -191,7 +197,7 @@ def _log_narrow_q(t: Array, u: Array, pair: Pair) -> Array:
     """log e^epsilon Q(S) for S = (t, u), each case without a difference of nearly equal numbers."""
     x_t, width = pair.m + pair.s * t, pair.s * (u - t)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        x_u = np.minimum(-pair.m / np.tanh(pair.l) - pair.s * t, BEYOND_FLOAT)
+        x_u = np.minimum(-pair.far - pair.s * t, BEYOND_FLOAT)
         # from the border of S nearest to Q's centre; L(t) = L(u) turns the difference of x² into one of y²
         tail = _mills(x_t) - np.exp((t - u) * (t + u) / 2) * _mills(x_u)
         found = -t * t / 2 - _LOG_SQRT_2PI - pair.l + np.log(np.maximum(tail, 0.0))
