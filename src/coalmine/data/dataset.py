@@ -121,7 +121,7 @@ class Federated(Generic[T]):
     @cached_property
     def sizes(self) -> IndexArray:
         """How many examples each user has, in the order of `users`."""
-        sizes = self.sizes_of(self.users)
+        sizes = self.sizes_of(self.users).copy()
         sizes.flags.writeable = False
         return sizes
 
