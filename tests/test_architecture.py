@@ -27,6 +27,7 @@ FLOOR = {
     "_hockey_stick": 0,
     "progress": 0,
     "contracts": 1,
+    "data": 2,
     "gaussian": 2,
     "participation": 2,
     "score_files": 2,

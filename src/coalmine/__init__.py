@@ -43,10 +43,14 @@ if TYPE_CHECKING:
     from coalmine.nulls import CosineNull as CosineNull
     from coalmine.nulls import GaussianNull as GaussianNull
     from coalmine.nulls import MaxNull as MaxNull
+    from coalmine.participation import Epochs as Epochs
     from coalmine.participation import FixedSize as FixedSize
+    from coalmine.participation import MinSeparation as MinSeparation
     from coalmine.participation import Once as Once
+    from coalmine.participation import Periods as Periods
     from coalmine.participation import Poisson as Poisson
     from coalmine.participation import Repeated as Repeated
+    from coalmine.participation import Trace as Trace
     from coalmine.result import AuditResult as AuditResult
     from coalmine.scores import Scores as Scores
     from coalmine.simulation import simulate_gaussian_mechanism as simulate_gaussian_mechanism
@@ -68,7 +72,7 @@ _HOMES = {
     "estimators.threshold": ("bound_pointwise", "bound_threshold"),
     "gaussian": ("gaussian_delta", "gaussian_epsilon", "gaussian_gap"),
     "nulls": ("CosineNull", "GaussianNull", "MaxNull"),
-    "participation": ("FixedSize", "Once", "Poisson", "Repeated"),
+    "participation": ("Epochs", "FixedSize", "MinSeparation", "Once", "Periods", "Poisson", "Repeated", "Trace"),
     "result": ("AuditResult",),
     "scores": ("Scores",),
     "simulation": ("simulate_gaussian_mechanism",),

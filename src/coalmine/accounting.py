@@ -1,10 +1,11 @@
 """What is claimed: (Gaussian noise, participation, relation) -> `Claim`, with dp-accounting as the accountant.
 
-    participation       accountant
-    Once, Repeated(r)   analytic: one Gaussian with noise multiplier sigma/sqrt(r) (Balle & Wang 2018); the adversary
-                        knows the rounds
-    Poisson             privacy loss distributions ("pld", default) or Rényi ("rdp")
-    FixedSize           Rényi ("rdp"), replace-one relation
+    participation            accountant
+    Once, Repeated(r)        analytic: one Gaussian with noise multiplier sigma/sqrt(r) (Balle & Wang 2018); the adversary
+                             knows the rounds. `Epochs` and `Periods` are `Repeated`
+    MinSeparation, Trace     the same with the largest number of rounds that one client takes part in
+    Poisson                  privacy loss distributions ("pld", default) or Rényi ("rdp")
+    FixedSize                Rényi ("rdp"), replace-one relation
 
 `noise_multiplier` is the standard deviation of the noise on the SUM of clipped updates, in units of the clip norm.
 Adding or removing one client moves that sum by up to one clip norm, replacing one by up to two; dp-accounting wants the
@@ -21,7 +22,7 @@ from typing import Any, Literal
 from coalmine import _validate
 from coalmine.contracts import Claim, Game
 from coalmine.gaussian import gaussian_delta, gaussian_epsilon, gaussian_gap
-from coalmine.participation import FixedSize, Once, Participation, Poisson, Repeated
+from coalmine.participation import Epochs, FixedSize, MinSeparation, Once, Participation, Periods, Poisson, Repeated, Trace
 
 Accountant = Literal["auto", "analytic", "pld", "rdp"]
 Relation = Literal["add-or-remove-one", "replace-one"]
@@ -51,7 +52,7 @@ def claim(
     noise_multiplier = _validate.non_negative("noise_multiplier", noise_multiplier)
     delta = _validate.delta(delta)
     accountant, relation = _resolve(participation, accountant, relation)
-    known = isinstance(participation, (Once, Repeated))
+    known = not isinstance(participation, (Poisson, FixedSize))
     return Claim(
         epsilon=_epsilon(participation, noise_multiplier, delta, accountant, relation),
         delta=delta,
@@ -151,6 +152,10 @@ def _resolve(
         Repeated: ("analytic", "add-or-remove-one"),
         Poisson: ("pld", "add-or-remove-one"),
         FixedSize: ("rdp", "replace-one"),
+        Epochs: ("analytic", "add-or-remove-one"),
+        Periods: ("analytic", "add-or-remove-one"),
+        MinSeparation: ("analytic", "add-or-remove-one"),
+        Trace: ("analytic", "add-or-remove-one"),
     }
     if type(participation) not in defaults:
         raise ValueError(f"participation={participation!r} is not one of {', '.join(kind.__name__ for kind in defaults)}.")
@@ -186,15 +191,13 @@ def _epsilon(participation: Participation, noise: float, delta: float, accountan
 
 
 def _gap(participation: Participation, noise: float, relation: Relation) -> float:
-    """mu of the Gaussian if the rounds are known: sensitivity times sqrt(participations, at most) over the noise."""
-    match participation:
-        case Once():
-            times = 1
-        case Repeated(times):
-            pass
-        case Poisson(_, rounds) | FixedSize(_, _, rounds):
-            times = rounds
-    return _SENSITIVITY[relation] * math.sqrt(times) / noise
+    """mu of the Gaussian: sensitivity times sqrt(participations) over the noise."""
+    return _SENSITIVITY[relation] * math.sqrt(_times(participation)) / noise
+
+
+def _times(participation: Participation) -> int:
+    """The largest number of rounds that one client can take part in."""
+    return participation.rounds if isinstance(participation, (Poisson, FixedSize)) else participation.most
 
 
 def _compose(participation: Participation, noise: float, accountant: str, relation: Relation) -> Any:
@@ -240,12 +243,12 @@ def _event(participation: Participation, noise: float) -> Any:
     match participation:
         case Once():
             return step
-        case Repeated(times):
-            return dp.SelfComposedDpEvent(step, times)
         case Poisson(rate, rounds):
             return dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(rate, step), rounds)
         case FixedSize(cohort_size, population, rounds):
             return dp.SelfComposedDpEvent(dp.SampledWithoutReplacementDpEvent(population, cohort_size, step), rounds)
+        case _:
+            return dp.SelfComposedDpEvent(step, _times(participation))
 
 
 def _name(accountant: str) -> str:

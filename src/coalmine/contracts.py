@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine import _validate
 
 Array = NDArray[np.float64]
+IndexArray = NDArray[np.int64]
 Word = Literal["VIOLATED", "CONSISTENT", "INCONCLUSIVE"]
 
 

@@ -1,0 +1,63 @@
+"""Where the files lie, and how a missing or a broken one is said.
+
+Files come from an explicit `data_dir` or from the folder that the environment variable COALMINE_DATA names. Nothing is
+downloaded: a missing file's message says what the file is and which project publishes it.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from coalmine.errors import InputFileError
+
+VARIABLE = "COALMINE_DATA"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a file is, who publishes it, and the folders it may lie in below the data folder.
+
+    Files may also lie in the data folder itself; with `alone` only if that folder's name has this word in it.
+    """
+
+    what: str
+    where: str
+    folders: tuple[str, ...]
+    alone: str = ""
+
+
+def find(file: str, origin: Origin, data_dir: str | Path | None) -> Path:
+    """The path of a file in the data folder, compressed or not."""
+    given = data_dir if data_dir is not None else os.environ.get(VARIABLE)
+    wanted = f"{origin.what} ({file}) are needed. {origin.where}"
+    if not given:
+        raise InputFileError(f"{wanted} Give data_dir or set {VARIABLE} to the folder that holds them.")
+    base = Path(given)
+    if not base.is_dir():
+        raise InputFileError(f"{wanted} The data folder {str(base)!r} does not exist.")
+    folders = [base / folder for folder in origin.folders]
+    if origin.alone in base.resolve().name.lower():
+        folders.append(base)
+    for folder in folders:
+        for name in dict.fromkeys((file, file.removesuffix(".gz"))):
+            if (folder / name).is_file():
+                return folder / name
+    raise InputFileError(f"{wanted} There is no such file in {str(base)!r}, nor in its {' or '.join(origin.folders)}.")
+
+
+def existing(path: str | Path, *, what: str) -> Path:
+    """The path of a file that was named by its path."""
+    if not Path(path).is_file():
+        raise InputFileError(f"there is no file {str(path)!r}; {what} is expected there.")
+    return Path(path)
+
+
+def broken(path: Path, reason: object, *, what: str) -> InputFileError:
+    """The error of a file that is there and cannot be read as what it should be."""
+    said = str(reason).partition("\n")[0].strip().rstrip(".") or type(reason).__name__
+    return InputFileError(f"{path.name} is not {what}: {said}. If it is incomplete, get or write it again.")
+
+
+def needs(package: str, *, what: str, extra: str = "data") -> InputFileError:
+    """The error of an optional package that is not installed."""
+    return InputFileError(f'{what} needs {package}: pip install "coalmine[{extra}]"')
