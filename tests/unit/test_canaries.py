@@ -337,3 +337,22 @@ def test_two_factors():
         a, b = near_square(size)
         assert a * b == size and a <= b
     assert near_square(10**8) == (500, 200_000)
+
+
+@pytest.mark.parametrize(
+    ("family", "dim", "beginning"),
+    [
+        (SphereCanaries, 20, [0.211562, 0.056562, -0.447966, 0.044739]),
+        (SphereCanaries, 23, [-0.07186, 0.124342, -0.214714, 0.030603]),
+        (TransformCanaries, 20, [0.014949, 0.173476, 0.122884, -0.149208]),
+        (TransformCanaries, 23, [0.350672, -0.178461, 0.167843, 0.065708]),
+    ],
+)
+def test_canaries_stay_the_same_from_version_to_version(family, dim, beginning):
+    """A run that is resumed, or a release that is looked at later, must meet the canaries that it was trained with."""
+    assert family(dim, 4, secret_seed=12345).update(2)[:4] == approx(beginning, abs=1e-6)
+
+
+def test_the_order_of_rows_stays_the_same_from_version_to_version():
+    order = random_order(6400, 6400, Secret(12345))
+    assert order[[0, 1, 2, 99, 100, 101, 102]].tolist() == [1985, 47, 5564, 6212, 2012, 2137, 5915]
