@@ -263,6 +263,8 @@ def test_a_vector_too_large_for_single_precision_is_refused():
     vector = np.full(100, 1e39)
     with pytest.raises(NonFiniteError, match="too large for float32"):
         TransformCanaries(100, 7, secret_seed=1).project(vector)
+    with pytest.raises(NonFiniteError, match="the weights are too large for float32"):
+        TransformCanaries(100, 7, secret_seed=1).combine([2], [1e39])
     assert np.isfinite(TransformCanaries(100, 7, secret_seed=1, dtype="float64").project(vector)).all()
 
 

@@ -16,17 +16,17 @@ k is. What that does to the scores of a release = sum of canaries + X + sigma Z:
 * Canaries do not disturb each other: <c_i, release> = 1 + <c_i, X> + sigma N(0,1) for an inserted one, without the 1, and with
   the same variance, for a spare one. The mean of the inserted scores over the standard deviation of the spare ones is
   1/sqrt(sigma² + |X|²/d), even at k = d/2. (Independent directions: 1/sqrt(sigma² + (k + |X|²)/d).)
-* The noise part is exactly normal and independent over rows. <c_i, X> has mean 0 and is a sum of random signs given the inner
-  blocks; its variance is sum_m V_im X_m² with V = (F∘F)³, the same |X|²/d for every row up to a factor 1 ± 2/a.
+* The noise part is exactly normal and independent over rows. <c_i, X> has mean 0 and, given the other blocks, is a weighted sum
+  of the signs of the last; its variance is sum_m V_im X_m² with V = (F∘F)³: |X|²/d for every row, up to a factor 1 ± 2/a.
 * |v| enters the cosine <c_i, v>/|v|, so that the cosines of canaries of this pool have a variance below 1/d in a vector v that
-  contains some of them. `CosineNull(d)` is then on the safe side, but its variance must not be tested.
+  contains some of them. A null law with variance 1/d is then too wide: safe for a bound, wrong for a test of the variance.
 
 Where we depart from two sign blocks with a DCT of length d each, and why:
 
-* The DCT is two-dimensional, a near 512: at least twice as fast as one of length d, which does not fit the cache, and it needs
+* The DCT is two-dimensional, a near 512: about twice as fast as one of length d, which does not fit the cache, and it needs
   none of its tables. Products with small orthogonal matrices (three or four factors, by BLAS) are slower than that and, with
-  two sign blocks, fail the test of kurtosis (a spike: .034 ± .002 at d = 10⁶, .12 ± .01 at 2^14).
-* Three blocks instead of two. One gives all rows the same |<c_i, X>| for a spike X. With two, marginals look normal, but some
+  two sign blocks, fail the test of kurtosis (a spike: .034 ± .002 at d = 10⁶, .13 ± .01 at 2^14).
+* Three blocks instead of two. One gives the scores of a spike the shape of a cosine. With two, marginals look normal, but some
   rows resonate: V_im d runs from .58 to 1.42 (two-dimensional .33 to 2.03) at any d, and a tail bound with the average
   variance is wrong for those rows. With three it is 1 ± 2/a. Together this costs no more than two one-dimensional blocks.
 * A dimension with a large prime factor would make transforms slow (a DCT of 4,050,748 costs over ten of 4,096,000). Then blocks
@@ -100,18 +100,17 @@ class TransformCanaries(Pool):
 
     def combine(self, indices: ArrayLike, weights: ArrayLike) -> Vector:
         """Weighted sum of canaries, by one inverse transform."""
+        totals = self._totals(indices, weights)
+        self._check_size("the weights", totals)
         work = np.zeros(self.dim, dtype=self._dtype)
-        work[self._rows[: self.count]] = self._totals(indices, weights)
+        work[self._rows[: self.count]] = totals
         return self._inverse(work)
 
     def project(self, vector: Vector, *, spare: int = 0, group: slice | None = None) -> Array:
         """Inner products of all canaries and of `spare` unused rows with a vector, by one transform."""
         array, spare, group = self._checked(vector, spare, group)
+        self._check_size("the vector's entries", array)
         rows = self._first_rows(self.count + spare)
-        if not max(-array.min(), array.max()) <= np.finfo(self._dtype).max / (16 * self.dim):  # sums inside a transform
-            raise NonFiniteError(
-                f"the vector's entries are too large for {self._dtype.name}; scale it, or use dtype='float64'."
-            )
         work = np.zeros(self.dim, dtype=self._dtype)
         work[group] = array[group]
         return np.take(self._forward(work), rows, mode="clip").astype(np.float64)
@@ -139,6 +138,11 @@ class TransformCanaries(Pool):
                 for row, group in enumerate(checked):
                     squares[row, column] = np.square(canary[group], dtype=np.float64).sum()
         return np.sqrt(squares)
+
+    def _check_size(self, what: str, values: Vector) -> None:
+        """Inside a transform there are sums of up to d entries, times a small constant."""
+        if not max(-values.min(), values.max()) <= np.finfo(self._dtype).max / (16 * self.dim):
+            raise NonFiniteError(f"{what} are too large for {self._dtype.name}; scale them, or use dtype='float64'.")
 
     def _first_rows(self, number: int) -> NDArray[np.intp]:
         if number > self._rows.size:
