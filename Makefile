@@ -26,6 +26,7 @@ calibrate: $(STAMP)  ## the long calibration; writes docs/calibration.md
 bench: $(STAMP)  ## ratios against the naive way; writes JSON to benchmarks/results
 	$(BIN)/python benchmarks/gaussian_pairs.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/canaries.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

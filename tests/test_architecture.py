@@ -33,6 +33,7 @@ FLOOR = {
     "score_files": 2,
     "accounting": 3,
     "nulls": 3,
+    "canaries": 4,
     "scores": 4,
     "estimators": 5,
     "simulation": 5,

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from coalmine.accounting import claim as claim
     from coalmine.accounting import claimed_delta as claimed_delta
     from coalmine.audit import audit_scores as audit_scores
+    from coalmine.canaries.sphere import SphereCanaries as SphereCanaries
+    from coalmine.canaries.transform import TransformCanaries as TransformCanaries
     from coalmine.contracts import Claim as Claim
     from coalmine.contracts import Game as Game
     from coalmine.contracts import LowerBound as LowerBound
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "accounting": ("calibrate_noise", "claim", "claimed_delta"),
     "audit": ("audit_scores",),
+    "canaries.sphere": ("SphereCanaries",),
+    "canaries.transform": ("TransformCanaries",),
     "contracts": ("Claim", "Game", "LowerBound", "PointEstimate", "Verdict"),
     "estimators._rates": ("AllThresholds", "Fixed", "Split"),
     "estimators.anytime": ("anytime_epsilons", "bound_anytime"),

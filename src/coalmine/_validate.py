@@ -7,6 +7,7 @@ Each function returns the value it accepted, converted to a plain number.
 import math
 from collections.abc import Collection
 from numbers import Integral
+from operator import index
 from typing import Any
 
 
@@ -78,6 +79,26 @@ def one_of(name: str, value: str, allowed: Collection[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(_message(name, value, "one of " + ", ".join(repr(word) for word in allowed)))
     return value
+
+
+def secret(name: str, value: Any) -> int:
+    """A whole number of at least zero that no message shows."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or not int(value) >= 0:
+        raise ValueError(f"{name} is not allowed: it must be a whole number of at least 0. (Its value is not shown.)")
+    return int(value)
+
+
+def span(name: str, value: Any, size: int) -> slice:
+    """A slice of neighbouring coordinates of a vector of `size`, with both ends stated."""
+    if not isinstance(value, slice) or value.step not in (None, 1):
+        raise ValueError(_message(name, value, "a slice without a step"))
+    try:
+        start, stop = index(value.start), index(value.stop)
+    except TypeError:
+        raise ValueError(_message(name, value, "a slice with both ends stated")) from None
+    if not 0 <= start < stop <= size:
+        raise ValueError(_message(name, value, f"a slice of at least one coordinate within 0 and {size}"))
+    return slice(start, stop)
 
 
 def _message(name: str, value: Any, allowed: str, hint: str = "") -> str:

@@ -11,7 +11,7 @@ A `Verdict` compares a claim with a lower bound of the same `Game`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from types import UnionType
@@ -24,6 +24,7 @@ from coalmine import _validate
 
 Array = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
+Vector = NDArray[np.floating[Any]]  # parameters, updates, releases: whatever precision the trainer has
 Word = Literal["VIOLATED", "CONSISTENT", "INCONCLUSIVE"]
 
 
@@ -53,6 +54,52 @@ class Null(Protocol):
 
     def logsf(self, value: ArrayLike) -> Array:
         """log P(score >= value), or an upper bound of it."""
+
+
+@runtime_checkable
+class Canaries(Protocol):
+    """Secret directions c_0 ... c_{count-1} of R^dim, regenerated from a secret seed and never stored as a matrix.
+
+    All have the length `norm`. What a canary client sends is the caller's scale times `update(index)`; it is sent over-long,
+    so that the code under audit must cut it. Every method is a pure function of its arguments and the seed. A caller may not
+    assume that canaries are orthogonal, or that they stay the same over rounds unless it holds the same object.
+    """
+
+    @property
+    def dim(self) -> int:
+        """Number of coordinates."""
+
+    @property
+    def count(self) -> int:
+        """Size of the pool: canaries to be inserted and canaries to be held out."""
+
+    @property
+    def norm(self) -> float:
+        """Length of every canary."""
+
+    @property
+    def spare(self) -> int:
+        """How many further directions, never to be inserted, `project` can score at no extra cost: a free held-out null."""
+
+    @property
+    def null(self) -> Null | None:
+        """The exact law of <canary, v> / (norm |v|) for a canary that took no part in v; None: the spare directions tell."""
+
+    def combine(self, indices: ArrayLike, weights: ArrayLike) -> Vector:
+        """sum_j weights[j] c_{indices[j]}: what a round's canaries add to the aggregate. Repeated indices add up."""
+
+    def project(self, vector: Vector, *, spare: int = 0, group: slice | None = None) -> Array:
+        """<c_i, vector> for all i, in float64; then those of the first `spare` unused directions.
+
+        With `group` all other coordinates of the vector count as zero. <c_i, v> / (norm |v|) of that vector v has the same
+        `null` as always; the cosine within the group, <c_i, v> / (|c_i in group| |v|), needs `norms` and another law.
+        """
+
+    def update(self, index: int) -> Vector:
+        """One canary as a full vector: what one canary client sends, up to its scale."""
+
+    def norms(self, groups: Sequence[slice], *, spare: int = 0) -> Array:
+        """Norms of the canaries limited to each group, one row per group: canaries first, then `spare` unused directions."""
 
 
 @dataclass(frozen=True)
