@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 VIOLATED, USAGE, INCONCLUSIVE, BROKEN = 1, 2, 3, 4
+_LARGE_FILE = 20_000_000  # bytes; beyond this reading takes seconds, which is worth a word
 
 app = typer.Typer(
     name="coalmine",
@@ -111,6 +112,8 @@ def estimate(
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
     stated = options.stated_claim(claim, noise_multiplier, pattern, relation, delta)
     law, played = options.null_law(dim, max_over_rounds), options.game(game)
+    if scores.is_file() and scores.stat().st_size > _LARGE_FILE:
+        _say(f"reading {scores.name}, {scores.stat().st_size / 1e6:.0f} MB; this takes a while", quiet)
     table = Scores.from_file(scores, assignment=assignment, dim=dim, null=law, game=played, view=view)
     result = audit_scores(
         table,
