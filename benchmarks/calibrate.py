@@ -1,6 +1,6 @@
 """The long calibration: how often every bound and every interval is wrong, written as docs/calibration.md.
 
-python benchmarks/calibrate.py --output docs/calibration.md [--audits 2000] [--workers 2] [--seed 0]
+python benchmarks/calibrate.py --output docs/calibration.md [--audits 1000] [--workers 2] [--seed 0]
 """
 
 import argparse
@@ -55,7 +55,7 @@ def table(title: str, rows: list[tuple[str, int, bool]], cells: list[tuple[int, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--audits", type=int, default=2000)
+    parser.add_argument("--audits", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
