@@ -4,7 +4,7 @@ Everything is done in the standardised coordinate of P, x = mean_p + std_p·y, i
 
     symbol   here   meaning
     m        m      |mean_p - mean_q| / std_q
-    s, l     s, l   std_p / std_q and its logarithm
+    s, l     s, log_s   std_p / std_q and its logarithm
     L(y)     loss   a y² + b y + c,  a = (s²-1)/2,  b = m s,  c = m²/2 - l
     t        t      the point where S begins: L(t) = epsilon
 
@@ -38,22 +38,22 @@ class Pair(NamedTuple):
 
     m: Array
     s: Array
-    l: Array  # noqa: E741 - the paper-free name of log s in every formula above
+    log_s: Array
     a: Array
     b: Array
     c: Array
-    reach: Array  # m / sinh l and m / tanh l: how far the other border of S is, in P's and in Q's coordinate
+    reach: Array  # m / sinh log_s and m / tanh log_s: how far the other border of S is, in P's and in Q's coordinate
     far: Array
 
     @classmethod
-    def of(cls, m: Array, l: Array) -> "Pair":  # noqa: E741
-        s = np.exp(l)
+    def of(cls, m: Array, log_s: Array) -> "Pair":
+        s = np.exp(log_s)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-            return cls(m, s, l, np.expm1(2 * l) / 2, m * s, m * m / 2 - l, m / np.sinh(l), m / np.tanh(l))
+            return cls(m, s, log_s, np.expm1(2 * log_s) / 2, m * s, m * m / 2 - log_s, m / np.sinh(log_s), m / np.tanh(log_s))
 
     def loss(self, t: Array) -> Array:
-        # (x² - t²)/2 - l with x = m + s t: the powers of t alone would cancel where x is small beside m
-        return (self.m + np.expm1(self.l) * t) * (self.m + (1 + self.s) * t) / 2 - self.l
+        # (x² - t²)/2 - log_s with x = m + s t: the powers of t alone would cancel where x is small beside m
+        return (self.m + np.expm1(self.log_s) * t) * (self.m + (1 + self.s) * t) / 2 - self.log_s
 
     def where(self, mask: NDArray[Any]) -> "Pair":
         return Pair(*(part[mask] for part in self))
@@ -67,9 +67,9 @@ def start_of(pair: Pair, epsilon: Array) -> Array:
     here, which hypot does without underflow or overflow.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        narrow = np.sqrt(pair.m**2 + 4 * pair.a * (pair.l + epsilon))
-        wide = np.hypot(pair.m, 2 * np.sqrt(pair.a) * np.sqrt(pair.l + epsilon))
-        t = (epsilon - pair.c) / ((pair.b + np.where(pair.l < 0, narrow, wide)) / 2)
+        narrow = np.sqrt(pair.m**2 + 4 * pair.a * (pair.log_s + epsilon))
+        wide = np.hypot(pair.m, 2 * np.sqrt(pair.a) * np.sqrt(pair.log_s + epsilon))
+        t = (epsilon - pair.c) / ((pair.b + np.where(pair.log_s < 0, narrow, wide)) / 2)
     return np.asarray(np.minimum(t, BEYOND_FLOAT))
 
 
@@ -80,7 +80,7 @@ def invert(pair: Pair, log_delta: Array) -> Array:
     to the root without leaving it; whatever leaves the bracket is bisected instead.
     """
     low = start_of(pair, np.zeros_like(pair.m))
-    wide = pair.l >= 0
+    wide = pair.log_s >= 0
     with np.errstate(divide="ignore", over="ignore"):
         vertex = np.where(wide, np.inf, -pair.reach / 2)
     high = np.where(wide, -special.ndtri_exp(log_delta - np.log(2)), np.minimum(-special.ndtri_exp(log_delta), vertex))
@@ -117,7 +117,7 @@ def _step(t: Array, low: Array, high: Array, target: Array, pair: Pair) -> tuple
     proposed = np.where(exact, t, proposed)
     tolerance = 2e-14 * np.maximum(np.abs(t), 0.2)  # of the size of the rounding of log delta
     settled = exact | (np.abs(proposed - t) <= tolerance) | (high - low <= tolerance)
-    if (pair.l < 0).any():  # near the largest loss t matters no more
+    if (pair.log_s < 0).any():  # near the largest loss t matters no more
         settled |= pair.loss(high) - pair.loss(low) <= 1e-16 * pair.loss(high)
     return proposed, low, high, settled
 
@@ -135,7 +135,7 @@ def _first_guess(low: Array, high: Array, vertex: Array, pair: Pair, log_delta: 
 
 def log_divergence(t: Array, pair: Pair) -> tuple[Array, Array]:
     """(log delta, log e^epsilon Q(S)) for epsilon = L(t)."""
-    wide = pair.l >= 0
+    wide = pair.log_s >= 0
     if wide.all():
         return _log_delta_wide(t, pair)
     if not wide.any():
@@ -200,9 +200,9 @@ def _log_narrow_q(t: Array, u: Array, pair: Pair) -> Array:
         x_u = np.minimum(-pair.far - pair.s * t, BEYOND_FLOAT)
         # from the border of S nearest to Q's centre; L(t) = L(u) turns the difference of x² into one of y²
         tail = _mills(x_t) - np.exp((t - u) * (t + u) / 2) * _mills(x_u)
-        found = -t * t / 2 - _LOG_SQRT_2PI - pair.l + np.log(np.maximum(tail, 0.0))
+        found = -t * t / 2 - _LOG_SQRT_2PI - pair.log_s + np.log(np.maximum(tail, 0.0))
         centre = x_t < 0
-        if centre.any():  # Q's centre in S: epsilon is at most -l, and the two sides of the centre add up
+        if centre.any():  # Q's centre in S: epsilon is at most -log_s, and the two sides of the centre add up
             sides = special.erf(x_u[centre] / np.sqrt(2)) - special.erf(x_t[centre] / np.sqrt(2))
             found[centre] = pair.where(centre).loss(t[centre]) + np.log(sides / 2)
         short = width * np.maximum(np.abs(x_t), 1) < 1e-3

@@ -152,39 +152,39 @@ def _standardise(gap: Array, std_p: Array, std_q: Array) -> tuple[Array, Array]:
         near = np.abs(std_p - std_q) < 0.5 * std_q
         ratio = std_p / std_q
         apart = np.where((ratio > 1e-300) & (ratio < 1e300), np.log(ratio), np.log(std_p) - np.log(std_q))
-        l = np.where(near, np.log1p((std_p - std_q) / std_q), apart)  # noqa: E741
-    return m, l
+        log_s = np.where(near, np.log1p((std_p - std_q) / std_q), apart)
+    return m, log_s
 
 
 def _epsilon_one_way(gap: Array, std_p: Array, std_q: Array, delta: Array) -> Array:
     found = np.zeros(gap.shape)
     singular = (std_p == 0) | (std_q == 0)
-    m, l = _standardise(gap, std_p, std_q)  # noqa: E741
-    equal = ((gap == 0) & (std_p == std_q)) | ((m == 0) & (l == 0))  # the latter with a gap that underflows
-    infinite = singular | (m > BEYOND_FLOAT) | (l > np.log(BEYOND_FLOAT))
-    bounded = (delta == 0) & (l < 0) & ~infinite  # a narrower P has a bounded loss even at delta=0
+    m, log_s = _standardise(gap, std_p, std_q)
+    equal = ((gap == 0) & (std_p == std_q)) | ((m == 0) & (log_s == 0))  # the latter with a gap that underflows
+    infinite = singular | (m > BEYOND_FLOAT) | (log_s > np.log(BEYOND_FLOAT))
+    bounded = (delta == 0) & (log_s < 0) & ~infinite  # a narrower P has a bounded loss even at delta=0
     if bounded.any():
         with np.errstate(over="ignore"):
-            found[bounded] = -l[bounded] - m[bounded] ** 2 / (2 * np.expm1(2 * l[bounded]))
-    found[infinite | ((delta == 0) & (l >= 0))] = np.inf
+            found[bounded] = -log_s[bounded] - m[bounded] ** 2 / (2 * np.expm1(2 * log_s[bounded]))
+    found[infinite | ((delta == 0) & (log_s >= 0))] = np.inf
     found[equal | (delta >= 1)] = 0.0
     open_ = ~(infinite | equal | (delta == 0) | (delta >= 1))
-    for group in (open_ & (l >= 0), open_ & (l < 0)):  # P the wider one, P the narrower one
+    for group in (open_ & (log_s >= 0), open_ & (log_s < 0)):  # P the wider one, P the narrower one
         if group.any():
-            found[group] = invert(Pair.of(m[group], l[group]), np.log(delta[group]))
+            found[group] = invert(Pair.of(m[group], log_s[group]), np.log(delta[group]))
     return found
 
 
 def _delta_one_way(gap: Array, std_p: Array, std_q: Array, epsilon: Array) -> Array:
     found = np.zeros(gap.shape)
     singular = (std_p == 0) | (std_q == 0)
-    m, l = _standardise(gap, std_p, std_q)  # noqa: E741
-    equal = ((gap == 0) & (std_p == std_q)) | ((m == 0) & (l == 0))
-    beyond = (m > BEYOND_FLOAT) | (l > np.log(BEYOND_FLOAT))
+    m, log_s = _standardise(gap, std_p, std_q)
+    equal = ((gap == 0) & (std_p == std_q)) | ((m == 0) & (log_s == 0))
+    beyond = (m > BEYOND_FLOAT) | (log_s > np.log(BEYOND_FLOAT))
     found[~equal & (singular | (beyond & np.isfinite(epsilon)))] = 1.0
     open_ = ~(equal | singular | beyond) & np.isfinite(epsilon)
     if open_.any():
-        pair = Pair.of(m[open_], l[open_])
+        pair = Pair.of(m[open_], log_s[open_])
         t = start_of(pair, epsilon[open_])
         reached = ~np.isnan(t)  # a narrower P never reaches a loss above its maximum
         value = np.zeros(t.shape)

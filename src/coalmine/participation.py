@@ -21,6 +21,7 @@ so that `start` goes on where an interrupted run stopped.
 
 import csv
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +41,7 @@ from coalmine.errors import InputFileError
 Streams = Callable[..., np.random.Generator]  # names -> a generator of their own
 
 
-class _Pattern:
+class _Pattern(ABC):
     """What all patterns share: arguments are checked at once, cohorts are drawn lazily."""
 
     def cohorts(self, population: int, rounds: int, rng: int | Streams, *, start: int = 0) -> Iterator[IndexArray]:
@@ -53,9 +54,9 @@ class _Pattern:
             raise ValueError(f"rng={rng!r} is not allowed: it must be a whole number (a seed) or a function of names.")
         return self._draw(population, rounds, streams, start)
 
+    @abstractmethod
     def expected_size(self, population: int, rounds: int) -> float:
         """The mean cohort, known before the run: what a sum of updates may be divided by without revealing who came."""
-        raise NotImplementedError
 
     def _check(self, population: int, rounds: int) -> None:
         """Refuse a population or a number of rounds that this description does not fit."""
@@ -63,8 +64,9 @@ class _Pattern:
         if described != rounds:
             raise ValueError(f"rounds={rounds} does not fit: the pattern describes {described} rounds ({self}).")
 
+    @abstractmethod
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
-        raise NotImplementedError
+        """The cohorts from round `start` on, in increasing order of round."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,10 @@ class AuditResult:
 
     def save(self, path: str | Path) -> None:
         """Write the JSON document."""
-        Path(path).write_text(self.to_json(), encoding="utf-8")
+        path = Path(path)
+        aside = path.with_name(path.name + ".part")  # a kill leaves the old file or the new one, never half of it
+        aside.write_text(self.to_json(), encoding="utf-8")
+        aside.replace(path)
 
     @classmethod
     def load(cls, path: str | Path) -> AuditResult:
@@ -87,7 +90,10 @@ class AuditResult:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputFileError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}.") from None
-        return cls.from_json(text)
+        try:
+            return cls.from_json(text)
+        except InputFileError as error:
+            raise InputFileError(f"{str(path)!r}: {error} `coalmine estimate SCORES -o result.json` writes one.") from None
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))

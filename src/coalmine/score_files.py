@@ -69,7 +69,7 @@ def read_npz(path: str | Path) -> dict[str, Any]:
                 raise InputFileError(f"{path.name} holds a single array, not named columns. {_LAYOUTS}")
             columns = {name: np.asarray(archive[name]) for name in archive.files}
     except _UNREADABLE as error:
-        reason = "it holds Python objects, which are never unpickled" if "pickle" in str(error) else error
+        reason = "it holds Python objects or is no archive; nothing is ever unpickled" if "pickle" in str(error) else error
         raise InputFileError(f"{path.name} is not a complete npz file ({reason}). Write it again with numpy.savez.") from None
     about = _about(path, columns.pop("about", None))
     return {**_from_arrays(path, columns), **about}

@@ -63,7 +63,7 @@ class Scores:
         if self.null is None and self.held_out_values.size == 0:
             raise NotEnoughCanariesError(
                 "nothing to compare the inserted canaries with: give held-out scores, or the law they would follow "
-                "(null=..., or dim=... if the scores are cosines with random directions)."
+                "(null=..., or dim=... (--dim) if the scores are cosines with random directions)."
             )
 
     @classmethod

@@ -596,7 +596,7 @@ def test_check_of_a_result_that_somebody_changed(run, result, tmp_path, old, new
     text = result.read_text()
     assert old in text
     (tmp_path / "result.json").write_text(text.replace(old, new, 1))
-    assert run("check", tmp_path, "--max-epsilon", 1).failed(4, "coalmine: not a")
+    assert run("check", tmp_path, "--max-epsilon", 1).failed(4, "result.json': not a", "writes one")
 
 
 # reproduce

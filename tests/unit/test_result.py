@@ -340,3 +340,20 @@ def test_confidence_is_never_rounded_up_to_certainty():
 def test_a_claim_of_nothing_sensible_is_refused(epsilon, delta):
     with pytest.raises(ValueError, match=r"epsilon|delta"):
         Claim(epsilon, delta)
+
+
+def test_a_result_is_written_aside_and_renamed(tmp_path, monkeypatch):
+    """A kill while writing leaves the old file whole."""
+    result = audit_scores(Scores.of(np.linspace(0, 3, 50), null=GaussianNull()), delta=1e-5)
+    path = tmp_path / "result.json"
+    result.save(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
+    before = path.read_text()
+
+    def killed(self, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(path), "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        result.save(path)
+    assert path.read_text() == before
