@@ -103,6 +103,53 @@ class Canaries(Protocol):
 
 
 @dataclass(frozen=True)
+class Public:
+    """What everyone knows before a round: clients clip by it, the server divides by it."""
+
+    round: int
+    clip_norm: float
+    denominator: float  # the expected cohort, canaries included: fixed before the round, so that it reveals nobody
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """What one client, or one canary, adds to the sum."""
+
+    vector: Vector
+    below: bool = False  # whether the update was short enough to pass unclipped: what adaptive clipping counts
+
+
+@dataclass(frozen=True)
+class Release:
+    """What leaves the mechanism in a round: the noisy mean, before the server's optimiser."""
+
+    round: int
+    vector: Vector
+    clip_norm: float
+    denominator: float
+
+
+@dataclass(frozen=True)
+class Sightings:
+    """What the canaries see of one kind of released vector v_t: a row for every vector, a column for every direction.
+
+    Columns are the canaries of the pool, then directions that were never to be inserted (`spare` of them). Inner products
+    are with unit directions: within a parameter group, with the direction limited to the group and divided by its length
+    there, `reach`. Taking part in round t adds `amplitude[t] * reach[i]` to column i of row t.
+    """
+
+    kind: str  # "mean", "residual" (the mean without the clients' part), "step", "drift" (all steps together), "model"
+    rounds: IndexArray  # round number of each row
+    inner: Array  # <c_i, v_t> for unit c_i
+    norm: Array  # |v_t|, within the group
+    amplitude: Array
+    pool: int  # how many columns are canaries
+    dim: int  # coordinates that v_t has, within the group
+    reach: Array | None = None  # by column; None: 1
+    group: str | None = None
+
+
+@dataclass(frozen=True)
 class Game:
     """Who is protected from whom: what must agree before a claim and a measurement may be compared.
 

@@ -1,0 +1,70 @@
+"""Which canaries take part when, and who of them really does: rounds first, coins after.
+
+Every canary of the pool, inserted or not, gets its rounds from the same pattern before the coins are thrown. A held-out canary
+is therefore scored in the rounds that it would have taken part in, and differs from an inserted one in its coin alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine import _validate
+from coalmine._random import stream
+from coalmine.contracts import IndexArray
+from coalmine.participation import Participation
+
+
+@dataclass(frozen=True, eq=False)
+class Planting:
+    """The rounds of every canary of the pool, and whose coin came up.
+
+    >>> from coalmine.participation import Periods
+    >>> planting = Planting.draw(Periods(2), pool=6, rounds=4, secret_seed=1)
+    >>> planting.times.tolist()
+    [2, 2, 2, 2, 2, 2]
+    """
+
+    pattern: Participation
+    pool: int
+    assigned: tuple[IndexArray, ...] = field(repr=False)  # by round, the canaries that would take part: as secret as the seed
+    inserted: NDArray[np.bool_] = field(repr=False)
+
+    @staticmethod
+    def draw(pattern: Participation, *, pool: int, rounds: int, secret_seed: int) -> Planting:
+        """Rounds from the pattern, then a fair coin for each canary, all from the secret seed."""
+        pool = _validate.whole("pool", pool)
+        seed = _validate.secret("secret_seed", secret_seed)
+        assigned = tuple(pattern.cohorts(pool, rounds, partial(stream, seed, "canaries' rounds")))
+        return Planting(pattern, pool, assigned, stream(seed, "coins").random(pool) < 0.5)
+
+    def planted(self, round_number: int) -> IndexArray:
+        """The canaries that take part in a round."""
+        candidates = self.assigned[round_number]
+        return candidates[self.inserted[candidates]]
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds."""
+        return len(self.assigned)
+
+    @cached_property
+    def times(self) -> IndexArray:
+        """In how many rounds each canary would take part."""
+        return np.bincount(np.concatenate(self.assigned), minlength=self.pool).astype(np.int64)
+
+    @cached_property
+    def presence(self) -> NDArray[np.bool_]:
+        """A row for every round, a column for every canary: whether it would take part."""
+        table = np.zeros((self.rounds, self.pool), dtype=np.bool_)
+        for number, candidates in enumerate(self.assigned):
+            table[number, candidates] = True
+        return table
+
+    @property
+    def expected_size(self) -> float:
+        """Canaries in a round on average, over coins and rounds: known before either is drawn."""
+        return self.pattern.expected_size(self.pool, self.rounds) / 2 if self.pool else 0.0
