@@ -26,6 +26,8 @@ Array = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
 Vector = NDArray[np.floating[Any]]  # parameters, updates, releases: whatever precision the trainer has
 Word = Literal["VIOLATED", "CONSISTENT", "INCONCLUSIVE"]
+State = Mapping[str, NDArray[Any]]  # what goes from round to round, as named arrays that can be saved
+Streams = Callable[..., np.random.Generator]  # names -> a generator of their own
 
 
 @runtime_checkable
@@ -127,6 +129,64 @@ class Release:
     vector: Vector
     clip_norm: float
     denominator: float
+
+
+class Total(Protocol):
+    """The sum of the contributions of a round, whatever their order."""
+
+    @property
+    def count(self) -> int:
+        """How many took part."""
+
+    @property
+    def below(self) -> int:
+        """How many of them passed unclipped."""
+
+    def vector(self) -> Array:
+        """The sum."""
+
+
+class Mechanism(Protocol):
+    """What turns updates into a release, and what is claimed for it: the claim is derived from the object that ran.
+
+    A mechanism is a description without state; what changes goes in and out as a `State`.
+    """
+
+    @property
+    def noise_multiplier(self) -> float:
+        """What the accountant is told: noise on the sum in units of the clip norm, all that is released taken together."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a reader of the audit must know about this mechanism."""
+
+    def init(self, dim: int) -> State:
+        """The state before the first round."""
+
+    def announce(self, state: State, round_number: int, denominator: float) -> Public:
+        """What everyone is told before a round."""
+
+    def client(self, update: Vector, public: Public) -> Contribution:
+        """On the client: clip. An update that is too long for its own good comes here too."""
+
+    def cut(self, norm: float, public: Public) -> float | None:
+        """The length that an update of length `norm` keeps; None if clipping is not a function of the whole length.
+
+        Then canaries must travel as full vectors.
+        """
+
+    def release(self, state: State, total: Total, public: Public, secret: Streams) -> tuple[Release, State]:
+        """On the server: noise and division. `secret` makes the random numbers of the noise."""
+
+
+class Server(Protocol):
+    """What the server makes of a released mean: a step of the model."""
+
+    def init(self, dim: int) -> State:
+        """The state before the first round."""
+
+    def step(self, state: State, mean: Vector) -> tuple[Vector, State]:
+        """(what to add to the parameters, the state after it)."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@
     │   ├── NotEnoughCanariesError    too few scores for this statement
     │   ├── NonFiniteError            NaN or infinity among the scores; nothing was computed
     │   └── AssignmentError           the method needs coins (or runs) that these scores do not have
-    └── InputFileError                a file is missing, truncated or has another layout
+    ├── InputFileError                a file is missing, truncated or has another layout
+    └── RunDirectoryError             a run directory cannot be written, or is not what it should be
 
 An argument outside its range is a plain `ValueError`, phrased in `coalmine._validate`.
 Every message says what came, what is allowed and what to do.
@@ -39,3 +40,7 @@ class AssignmentError(AuditError):
 
 class InputFileError(CoalmineError):
     """A file is missing, truncated or has another layout."""
+
+
+class RunDirectoryError(CoalmineError):
+    """A run directory cannot be written, or is not what it should be."""

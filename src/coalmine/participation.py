@@ -23,7 +23,7 @@ import csv
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -35,10 +35,8 @@ import numpy as np
 
 from coalmine import _validate
 from coalmine._random import stream
-from coalmine.contracts import IndexArray
+from coalmine.contracts import IndexArray, Streams
 from coalmine.errors import InputFileError
-
-Streams = Callable[..., np.random.Generator]  # names -> a generator of their own
 
 
 class _Pattern(ABC):

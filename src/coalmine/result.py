@@ -24,6 +24,22 @@ SCHEMA = "coalmine-result/1"
 
 
 @dataclass(frozen=True)
+class Beside:
+    """Another view of the same run: shown beside the primary one, decides nothing."""
+
+    view: str
+    statistic: str
+    claim: Claim | None
+    bound: LowerBound
+    estimate: PointEstimate | None
+    caveats: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        about = f"about {self.estimate.epsilon:.3g}" if self.estimate else "no estimate"
+        return f"{self.view}: epsilon at least {self.bound.epsilon:.3g}, {about}"
+
+
+@dataclass(frozen=True)
 class AuditResult:
     """Claim, estimates, bounds and verdict of one audit, with the setting they hold in; the primary ones come first."""
 
@@ -38,6 +54,8 @@ class AuditResult:
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     caveats: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    views: tuple[Beside, ...] = ()  # what other adversaries see of the same run
+    training: Mapping[str, Any] = field(default_factory=dict)  # what the run recorded: learning, canaries' share, fingerprints
 
     @property
     def bound(self) -> LowerBound:
@@ -173,6 +191,8 @@ def _lines(result: AuditResult) -> list[str]:
         f"  game          {_game(result)}",
         f"  assumes       {'; '.join(bound.assumptions)}",
     ]
+    lines += [f"  {'other views' if not number else '':<13} {view}" for number, view in enumerate(result.views)]
+    lines += [f"  {name:<13} {text}" for name, text in result.training.get("in_words", {}).items()]
     lines += [f"  caveat        {caveat}" for caveat in result.caveats]
     return lines
 

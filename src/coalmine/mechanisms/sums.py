@@ -1,0 +1,68 @@
+"""Sums that come out the same whatever the order: fixed point in whole numbers, as under secure aggregation.
+
+Every contribution is rounded to multiples of 2^-40 clip norms and added in 64 bits. The rounding is far below the noise and
+below the grain of float32 updates; a sum of floats would depend on which client came first, and on the number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine import _validate
+from coalmine.contracts import Array, Contribution, Vector
+from coalmine.errors import NonFiniteError
+
+GRAIN = 2.0**-40  # of a clip norm
+_LARGEST = 2.0**22  # clip norms in one coordinate of one sum: 2^62 grains
+
+
+class FixedPointSum:
+    """The sum of contributions, how many they are, and how many of them passed unclipped."""
+
+    def __init__(self, dim: int, clip_norm: float):
+        self._unit = GRAIN * _validate.positive("clip_norm", clip_norm)
+        self._total = np.zeros(dim, dtype=np.int64)
+        self._work = np.empty(dim)
+        self.count = 0
+        self.below = 0
+
+    def add(self, contribution: Contribution) -> None:
+        """One more client or canary."""
+        self.add_vector(contribution.vector, count=1, below=int(contribution.below))
+
+    def add_vector(self, vector: Vector, *, count: int, below: int) -> None:
+        """What `count` clients or canaries add together."""
+        np.multiply(vector, 1 / self._unit, out=self._work)
+        largest = max(-float(self._work.min()), float(self._work.max())) if self._work.size else 0.0
+        if not largest <= _LARGEST / GRAIN:
+            what = "is NaN or infinite" if not np.isfinite(largest) else f"is beyond {_LARGEST:.3g} clip norms"
+            raise NonFiniteError(f"a contribution {what} in some coordinate; it is not added.")
+        np.rint(self._work, out=self._work)
+        self._total += self._work.astype(np.int64)
+        self.count += count
+        self.below += below
+
+    def merge(self, other: FixedPointSum) -> None:
+        """All that another sum of the same round holds."""
+        self._total += other._total
+        self.count += other.count
+        self.below += other.below
+
+    def vector(self) -> Array:
+        """The sum, in float64."""
+        return self._total.astype(np.float64) * self._unit
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_work"}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._work = np.empty(self._total.size)
+
+    def total(self) -> NDArray[np.int64]:
+        """The sum in grains, as secure aggregation would deliver it."""
+        return self._total
