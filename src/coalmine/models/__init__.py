@@ -1,0 +1,36 @@
+"""The papers' models in PyTorch, each small, with its parameters as one flat vector.
+
+`MODELS` names every constructor for the command line and for configurations. What the data determine (`classes`, `shape`,
+`vocabulary`) and what one may choose are keywords. A module of one's own goes in as `Model(name, build, loss)`.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from coalmine.models.dense import logistic, mlp
+from coalmine.models.images import emnist_cnn
+from coalmine.models.language import chat_lstm, shakespeare_lstm, stack_overflow_lstm
+from coalmine.models.model import FlatModule, Model
+
+__all__ = [
+    "MODELS",
+    "FlatModule",
+    "Model",
+    "chat_lstm",
+    "emnist_cnn",
+    "logistic",
+    "mlp",
+    "shakespeare_lstm",
+    "stack_overflow_lstm",
+]
+
+MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
+    {
+        "emnist-cnn": emnist_cnn,
+        "stack-overflow-lstm": stack_overflow_lstm,
+        "shakespeare-lstm": shakespeare_lstm,
+        "chat-lstm": chat_lstm,
+        "mlp": mlp,
+        "logistic": logistic,
+    }
+)
