@@ -1,19 +1,21 @@
 """The one assembly of the rooms: scores and a claim in, an `AuditResult` out."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
 from coalmine import _validate
-from coalmine.contracts import Claim, PointEstimate, plain
-from coalmine.errors import MismatchError
+from coalmine.contracts import Claim, PointEstimate, percent, plain
+from coalmine.errors import AuditError, MismatchError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.band import contradicts_null
 from coalmine.estimators.diagnostics import SUSPICIOUS, diagnose
 from coalmine.estimators.gaussian_fit import estimate_gaussian, standardise
 from coalmine.estimators.power import Design
 from coalmine.nulls import MaxNull
-from coalmine.result import AuditResult
+from coalmine.result import AuditResult, Beside
 from coalmine.scores import Scores
 from coalmine.verdict import judge
 
@@ -73,6 +75,65 @@ def audit_scores(
         diagnostics=shape,
         caveats=(*missing, *_caveats(scores, estimates, claim)),
         versions={name: version(name) for name in ("coalmine", "numpy", "scipy", "dp-accounting")},
+    )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The scores of one view, and the claim of the same game."""
+
+    scores: Scores
+    claim: Claim
+
+
+def audit_views(
+    deciding: Sequence[Measured],
+    beside: Sequence[Measured] = (),
+    *,
+    delta: float,
+    method: str = "band",
+    also: tuple[str, ...] = (),
+    confidence: float = 0.95,
+) -> AuditResult:
+    """One result of several views of a run.
+
+    Of the `deciding` ones (a view of everything, and of each layer) any may convict, so they share the confidence; the result
+    is that of the one whose bound is farthest above its claim, and the others are shown. What is `beside` decides nothing.
+    """
+    shared = 1 - (1 - confidence) / len(deciding)
+    how: dict[str, Any] = {"delta": delta, "method": method, "also": also}
+    found = [audit_scores(each.scores, claim=each.claim, confidence=shared, **how) for each in deciding]
+    first = max(range(len(found)), key=lambda place: _excess(found[place]))
+    result = found.pop(first)
+    shown = [_beside(each) for each in found]
+    failed = []
+    for each in beside:
+        try:
+            shown.append(_beside(audit_scores(each.scores, claim=each.claim, confidence=confidence, **how)))
+        except AuditError as error:  # what decides nothing must not stop the rest
+            failed.append(f"{each.scores.view}: nothing is said about this view. {error}")
+    if len(deciding) > 1:
+        failed.append(
+            f"layers: this is one of {len(deciding)} statements of which any may convict; each holds with "
+            f"{percent(round(shared, 6))} confidence, all together with {percent(confidence)}"
+        )
+    return replace(result, views=tuple(shown), caveats=(*failed, *result.caveats))
+
+
+def _excess(result: AuditResult) -> float:
+    """How far the bound is above the claim."""
+    claimed = result.claim.epsilon if result.claim is not None else 0.0
+    return result.bound.epsilon - claimed if math.isfinite(claimed) else result.bound.epsilon
+
+
+def _beside(result: AuditResult) -> Beside:
+    return Beside(
+        view=result.setting["view"],
+        statistic=result.setting["statistic"],
+        claim=result.claim,
+        bound=result.bound,
+        estimate=result.estimate,
+        caveats=result.caveats,
     )
 
 

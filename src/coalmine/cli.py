@@ -36,6 +36,7 @@ Participations = Annotated[
 Rate = Annotated[float | None, typer.Option(help="Probability of taking part in a round (Poisson sampling).")]
 Cohort = Annotated[int | None, typer.Option(help="Clients per round, drawn without replacement.")]
 Population = Annotated[int | None, typer.Option(help="All clients (with --cohort-size).")]
+Workers = Annotated[int | None, typer.Option(help="Processes; they change the time and nothing else.")]
 Related = Annotated[str | None, typer.Option(help="What neighbours differ in: add-or-remove-one or replace-one.")]
 Rounds = Annotated[int | None, typer.Option(help="Number of rounds (with --sampling-rate or --cohort-size).")]
 
@@ -55,6 +56,53 @@ def about(
     ] = False,
 ) -> None:
     """Measures what differentially private training really leaks."""
+
+
+@app.command()
+def run(
+    config: Annotated[str, typer.Argument(help="A TOML file or a preset; with none the bundled quickstart.")] = "quickstart",
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as privacy.noise_multiplier=0.5.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the run; default: runs/NAME, numbered.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files; default: COALMINE_DATA.")] = None,
+    workers: Workers = None,
+    secret_seed: Annotated[int | None, typer.Option(help="For tests only: a run that can be repeated is not private.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train with canaries and audit: data, rounds, noise, views and verdict, in one directory.
+
+    \b
+    Examples:
+      coalmine run
+      coalmine run tiny --set privacy.noise_multiplier=1.0 --out runs/first
+    """
+    from coalmine import options
+    from coalmine.training import run as train
+
+    told = options.run_config(config, changes or [], data_dir, workers)
+    where = out if out is not None else options.free_directory(config)
+    _say(f"run directory: {where}", quiet)
+    _finish(train(told, where, secret_seed=secret_seed, quiet=quiet), as_json)
+
+
+@app.command()
+def resume(
+    directory: Annotated[Path, typer.Argument(help="The directory of a run that was interrupted.")],
+    workers: Workers = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on after an interruption; the result is the same, bit for bit, as without it.
+
+    \b
+    Example:
+      coalmine resume runs/first
+    """
+    from coalmine.training import resume as go_on
+
+    _finish(go_on(directory, workers=workers, quiet=quiet), as_json)
 
 
 @app.command()
@@ -268,16 +316,20 @@ def selftest(as_json: AsJson = False, quiet: Quiet = False) -> None:
 
 def main() -> NoReturn:
     """Run the command line; a user's mistake is one message, never a traceback."""
-    from coalmine.errors import CoalmineError, InputFileError, NonFiniteError, NotEnoughCanariesError
+    from coalmine.errors import CoalmineError, InputFileError, NonFiniteError, NotEnoughCanariesError, RunDirectoryError
 
     try:
         app()
-    except (InputFileError, NonFiniteError, NotEnoughCanariesError) as error:
+    except (InputFileError, NonFiniteError, NotEnoughCanariesError, RunDirectoryError) as error:
         _fail(str(error), BROKEN)
     except (CoalmineError, ValueError) as error:
         _fail(str(error), USAGE)
     except OSError as error:
         _fail(": ".join(str(part) for part in (error.strerror or error, error.filename) if part), BROKEN)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "safetensors", "pydantic", "tomli", "tomli_w"):
+            raise
+        _fail(f'training needs {error.name}: pip install "coalmine[train]"', USAGE)
     except MemoryError:
         _fail("not enough memory for this input.", BROKEN)
     except Exception as error:  # a fault of ours must not look like a violation, which Python's own exit code 1 would
@@ -288,6 +340,13 @@ def main() -> NoReturn:
         )
         _fail(text, BROKEN)
     sys.exit(0)
+
+
+def _finish(finished: Any, as_json: bool) -> None:
+    """What a run ended with; a violation is an exit code."""
+    _show(finished, as_json)
+    if finished.result is not None and finished.result.verdict is not None and finished.result.verdict.word == "VIOLATED":
+        raise typer.Exit(VIOLATED)
 
 
 def _show(result: Any, as_json: bool) -> None:

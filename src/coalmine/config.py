@@ -135,6 +135,7 @@ class Run(_Section):
     seed: Annotated[int, Field(ge=0, strict=True)] = 0
     workers: Whole = 2
     evaluate_every: Annotated[int, Field(ge=0)] = Field(10, description="rounds between evaluations; 0: at the end only")
+    reference: bool = Field(False, description="afterwards the same without noise and canaries, for comparison")
 
 
 class Config(_Section):

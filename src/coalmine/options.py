@@ -1,6 +1,10 @@
 """From the words of the command line to the objects of the library; what does not go together is a ValueError."""
 
-from typing import Any
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from coalmine import _validate, accounting
 from coalmine.contracts import Claim, Game, Null
@@ -8,6 +12,9 @@ from coalmine.estimators._rates import AllThresholds, Fixed, Split
 from coalmine.estimators.one_run import Guesses
 from coalmine.nulls import CosineNull, MaxNull
 from coalmine.participation import FixedSize, Once, Participation, Poisson, Repeated
+
+if TYPE_CHECKING:
+    from coalmine.config import Config
 
 
 def stated_claim(
@@ -107,3 +114,22 @@ def bound_options(method: str, guesses: str | None, threshold: str | None) -> di
         named = {"split": Split(), "all": AllThresholds()}
         options["threshold"] = named[threshold] if threshold in named else Fixed(_validate.number("threshold", threshold))
     return options
+
+
+def run_config(name: str, changes: list[str], data_dir: Path | None, workers: int | None) -> Config:
+    """The configuration of `run`: a file or a preset, --set, --data-dir and --workers."""
+    from coalmine.config import read_config
+
+    told = read_config(name, [*changes, *([f"run.workers={workers}"] if workers is not None else [])])
+    if data_dir is None:
+        return told
+    return told.model_copy(
+        update={"data": told.data.model_copy(update={"options": {**told.data.options, "data_dir": str(data_dir)}})}
+    )
+
+
+def free_directory(name: str) -> Path:
+    """runs/NAME, or the first of runs/NAME-2, runs/NAME-3, … that is free."""
+    stem = Path(name).stem
+    tries = (Path("runs") / (stem if number == 1 else f"{stem}-{number}") for number in count(1))
+    return next(path for path in tries if not path.exists())

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Protocol, TypeVar
 
@@ -26,8 +27,42 @@ def track(items: Iterable[Item], description: str, *, total: int | None = None, 
             display.close()
 
 
+class Rounds:
+    """Progress of a run: what every round shows, and how long it will take; to be used as a context."""
+
+    def __init__(self, description: str, total: int, *, done: int = 0, quiet: bool = False) -> None:
+        self._begun, self._start, self._total = time.monotonic(), done, total
+        self._display = None if quiet else _display(description, total)
+
+    def __enter__(self) -> "Rounds":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(Exception):
+            if self._display is not None:
+                self._display.close()
+
+    def show(self, done: int, text: str) -> None:
+        """So many rounds are done, and this is to be seen."""
+        spent = time.monotonic() - self._begun
+        left = spent / max(done - self._start, 1) * (self._total - done)
+        with contextlib.suppress(Exception):  # a display that fails must not end the work
+            if self._display is not None:
+                self._display.show(done, f" · {text} · {_duration(left)} left" if done < self._total else f" · {text}")
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> _duration(42.4), _duration(600), _duration(7500)
+    ('42 s', '10 min', '2.1 h')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 class _Display(Protocol):
-    def show(self, done: int) -> None: ...
+    def show(self, done: int, text: str = "") -> None: ...
 
     def close(self) -> None: ...
 
@@ -45,11 +80,11 @@ class _Bar:
         from rich.progress import Progress
 
         self.progress: Any = Progress(console=Console(stderr=True), transient=True)
-        self.task = self.progress.add_task(description, total=total)
+        self.description, self.task = description, self.progress.add_task(description, total=total)
         self.progress.start()
 
-    def show(self, done: int) -> None:
-        self.progress.update(self.task, completed=done)
+    def show(self, done: int, text: str = "") -> None:
+        self.progress.update(self.task, completed=done, description=self.description + text)
 
     def close(self) -> None:
         self.progress.stop()
@@ -59,9 +94,9 @@ class _Lines:
     def __init__(self, description: str, total: int) -> None:
         self.description, self.total, self.step = description, total, max(1, -(-total // 10))
 
-    def show(self, done: int) -> None:
+    def show(self, done: int, text: str = "") -> None:
         if done % self.step == 0 or done == self.total:
-            print(f"{self.description}: {done} of {self.total}", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"{self.description}: {done} of {self.total}{text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def close(self) -> None:
         """Nothing is open."""

@@ -7,6 +7,8 @@
     model.safetensors       the final model
     scores.npz, views/      one number per canary: of the primary view, of the others
     result.json             the audit
+    training.json           what the training recorded; written last: with it the run is finished
+    reference/              the same run without noise and canaries, if asked for
 
 What is appended comes first, then the checkpoint, written aside and renamed: it says how much of the appended files counts.
 After a kill, what was appended beyond that is cut off. So a kill loses the current round at most, and going on gives the same
@@ -33,6 +35,7 @@ from coalmine.errors import RunDirectoryError
 
 SCHEMA = "coalmine-run/1"
 _STATE = "checkpoint/state.safetensors"
+_LAST = "training.json"
 
 
 class _Log(NamedTuple):
@@ -51,8 +54,8 @@ class RunDirectory:
         self._logs: dict[str, _Log] = {}
 
     @classmethod
-    def create(cls, path: str | Path, *, config: str, secret_seed: int) -> RunDirectory:
-        """A new directory with its configuration and its secret."""
+    def create(cls, path: str | Path, *, config: str, secret_seed: int | None) -> RunDirectory:
+        """A new directory with its configuration and its secret, if it keeps one of its own."""
         run = cls(Path(path))
         if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
             raise RunDirectoryError(
@@ -60,7 +63,8 @@ class RunDirectory:
             )
         with run._writing():
             run._checkpoint.mkdir(parents=True)
-            run._write_secret(secret_seed)
+            if secret_seed is not None:
+                run._write_secret(secret_seed)
             run.write("config.toml", config.encode())  # last: a directory without it was never begun
         return run
 
@@ -96,8 +100,8 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether the audit was written."""
-        return (self.path / "result.json").is_file()
+        """Whether all was written."""
+        return (self.path / _LAST).is_file()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -158,6 +162,10 @@ class RunDirectory:
         """All rows of a log."""
         data = np.frombuffer(self._read(f"checkpoint/{name}.rows"), dtype="<f8")
         return data.reshape(-1, self._logs[name].width).astype(np.float64)
+
+    def has_rows(self, name: str) -> bool:
+        """Whether a log has any row."""
+        return name in self._logs
 
     def note(self, event: Mapping[str, Any]) -> None:
         """A line of events outside the rounds; a resumed run may cut it off again."""

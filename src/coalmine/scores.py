@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -138,11 +139,11 @@ class Scores:
         """The same scores with the held-out canaries as the only null."""
         return replace(self, null=None)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path | BinaryIO) -> None:
         """Write a numpy archive that `Scores.from_npz` reads back, with all that the scores say about themselves."""
         about = {"null": describe(self.null), "game": plain(self.game), **{name: getattr(self, name) for name in _ABOUT}}
         columns: dict[str, Any] = {"value": self.value, "inserted": self.inserted, **self.labels}
-        with Path(path).open("wb") as file:
+        with Path(path).open("wb") if isinstance(path, str | Path) else nullcontext(path) as file:
             np.savez_compressed(file, about=np.array(json.dumps(about, sort_keys=True)), **columns)
 
     @classmethod

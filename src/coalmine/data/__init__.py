@@ -11,6 +11,7 @@
     read_leaf, read_leaf_texts                              folders in LEAF's JSON layout
     read_table, read_text_table                             csv or parquet, grouped by a column
     group_examples, group_texts                             data in memory, grouped by a key
+    synthetic_texts                                         random sentences of users of Stack Overflow's sizes
 
 Files come from `data_dir` or the folder that the environment variable COALMINE_DATA names; nothing is downloaded. Texts become
 examples by `FederatedTexts.windows` with a `Vocabulary`.
@@ -28,6 +29,7 @@ from coalmine.data.digits import read_digits
 from coalmine.data.leaf import read_leaf, read_leaf_texts
 from coalmine.data.mnist import read_fashion_mnist, read_mnist_writers
 from coalmine.data.msweb import read_msweb
+from coalmine.data.synthetic import synthetic_texts
 from coalmine.data.tables import group_examples, group_texts, read_table, read_text_table
 from coalmine.data.texts import FederatedTexts
 from coalmine.data.tff import read_emnist, read_shakespeare, read_stack_overflow, read_tff_examples, read_tff_texts
@@ -58,6 +60,7 @@ __all__ = [
     "read_text_table",
     "read_tff_examples",
     "read_tff_texts",
+    "synthetic_texts",
 ]
 
 SOURCES: Mapping[str, Callable[..., FederatedDataset | FederatedTexts]] = MappingProxyType(
@@ -76,6 +79,7 @@ SOURCES: Mapping[str, Callable[..., FederatedDataset | FederatedTexts]] = Mappin
         "leaf-texts": read_leaf_texts,
         "table": read_table,
         "text-table": read_text_table,
+        "stack-overflow-shape": synthetic_texts,
     }
 )
 

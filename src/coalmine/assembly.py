@@ -1,0 +1,221 @@
+"""From a configuration to the objects of a run: data, model, mechanism, server, participation, canaries."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from coalmine import _validate, config, data
+from coalmine._random import stream
+from coalmine.canaries import FAMILIES
+from coalmine.canaries.planting import Planting
+from coalmine.clients import LocalTraining
+from coalmine.config import Config
+from coalmine.contracts import Mechanism, Server
+from coalmine.data import SPECIAL, FederatedDataset, FederatedTexts, Vocabulary
+from coalmine.federation import Federation, Plants
+from coalmine.mechanisms import AdaptiveGaussian, Gaussian
+from coalmine.models import MODELS, Model
+from coalmine.participation import Epochs, FixedSize, MinSeparation, Once, Participation, Periods, Poisson, Trace
+from coalmine.server import ServerAdam, ServerSGD
+
+
+@dataclass(frozen=True)
+class Material:
+    """What the data of a configuration determine: training users, held-out users, and the model that fits them."""
+
+    train: FederatedDataset
+    held_out: FederatedDataset | None
+    model: Model
+    texts: bool
+
+    @cached_property
+    def baseline(self) -> tuple[float, float]:
+        """(accuracy, standard error over users) of always predicting what is most frequent among the training users."""
+        if self.held_out is None:
+            return float("nan"), float("nan")
+        least = SPECIAL if self.texts else 0  # special tokens do not count
+        frequent = np.bincount(np.concatenate([_counted(examples.targets, least) for _, examples in self.train])).argmax()
+        targets = [_counted(examples.targets, least) for _, examples in self.held_out]
+        right = np.array([float((each == frequent).sum()) for each in targets])
+        return clustered_accuracy(right, np.array([float(each.size) for each in targets]))
+
+
+def clustered_accuracy(right: np.ndarray[Any, Any], counted: np.ndarray[Any, Any]) -> tuple[float, float]:
+    """(accuracy, its standard error over users): the predictions of one user are not independent of each other.
+
+    >>> clustered_accuracy(np.array([5.0, 5.0]), np.array([10.0, 10.0]))
+    (0.5, 0.0)
+    """
+    total = counted.sum()
+    if not total:
+        return float("nan"), float("nan")
+    share, users = right.sum() / total, counted.size
+    residuals = right - share * counted
+    factor = users / (users - 1) if users > 1 else 1.0
+    return float(share), float(np.sqrt(factor * np.square(residuals).sum()) / total)
+
+
+def material(told: Config) -> Material:
+    """Read the data and make the model."""
+    source = data.read(told.data.source, **told.data.options)
+    if told.data.at_least:
+        source = source.at_least(told.data.at_least)
+    if told.data.cap:
+        source = source.capped(told.data.cap)
+    if told.data.users:
+        source = source.only(source.users[: told.data.users])
+    if not len(source):
+        raise ValueError("data: no user is left; lower data.at_least.")
+    train, held_out = _split(source, told)
+    if isinstance(train, FederatedTexts):
+        vocabulary = _vocabulary(train, told.data)
+        cut = partial(_windows, vocabulary=vocabulary, told=told.data)
+        train, held_out = cut(train), cut(held_out) if isinstance(held_out, FederatedTexts) else None
+        return Material(train, held_out, _model(told.model, vocabulary=len(vocabulary.tokens) + SPECIAL), texts=True)
+    assert isinstance(train, FederatedDataset) and not isinstance(held_out, FederatedTexts)
+    examples = train.examples_of(train.users[0])
+    classes = 1 + max(int(each.targets.max(initial=0)) for _, each in train)
+    return Material(train, held_out, _model(told.model, shape=examples.features.shape[1:], classes=classes), texts=False)
+
+
+def federation(told: Config, given: Material, secret_seed: int) -> Federation:
+    """Everything that is fixed before the run. Canaries, their rounds and coins, and the noise come from the secret seed."""
+    participation, rounds = _participation(told.participation, given.train)
+    plants = None
+    if told.canaries.pool:
+        pattern = _canary_pattern(told, participation, rounds, len(given.train))
+        family = FAMILIES[told.canaries.family]
+        plants = Plants(
+            family(given.model.dim, told.canaries.pool, secret_seed=secret_seed),
+            Planting.draw(pattern, pool=told.canaries.pool, rounds=rounds, secret_seed=secret_seed),
+            as_vectors=told.canaries.as_vectors,
+            replace=told.canaries.replace_clients,
+            over_long=told.canaries.over_long,
+        )
+    cohort = participation.expected_size(len(given.train), rounds)
+    return Federation(
+        model=given.model,
+        data=given.train,
+        held_out=given.held_out,
+        training=_training(told.client),
+        participation=participation,
+        rounds=rounds,
+        mechanism=_mechanism(told.privacy, cohort),
+        server=_server(told.server),
+        plants=plants,
+        seed=told.run.seed,
+        secret=partial(stream, secret_seed),
+    )
+
+
+def without_noise_and_canaries(told: Config) -> Config:
+    """The same run for comparison: what the privacy and the audit cost in accuracy."""
+    privacy = told.privacy.model_copy(update={"noise_multiplier": 0.0})
+    return told.model_copy(update={"privacy": privacy, "canaries": told.canaries.model_copy(update={"pool": 0})})
+
+
+def _split(source: Any, told: Config) -> tuple[Any, Any]:
+    share = told.data.held_out
+    if not share:
+        return source, None
+    split = source.split_examples if told.data.held_out_kind == "examples" else source.split_users
+    train, held_out = split(share, seed=told.run.seed)
+    return train, held_out
+
+
+def _vocabulary(train: FederatedTexts, told: config.Data) -> Vocabulary:
+    if told.vocabulary == "ascii":
+        if told.unit != "characters":
+            raise ValueError('data.vocabulary = "ascii" is a vocabulary of characters; set data.unit = "characters".')
+        return Vocabulary.ascii()
+    return train.vocabulary(told.unit, size=told.vocabulary)
+
+
+def _windows(texts: FederatedTexts, vocabulary: Vocabulary, told: config.Data) -> FederatedDataset:
+    return texts.windows(vocabulary, length=told.length, packing=told.packing).in_memory()
+
+
+def _counted(targets: Any, least: int) -> Any:
+    flat = np.asarray(targets).reshape(-1)
+    return flat[flat >= least].astype(np.int64)
+
+
+def _model(told: config.Model, **determined: Any) -> Model:
+    """The model by its name; what the data determine is told to it unless the configuration says otherwise."""
+    make = MODELS[_validate.one_of("model.name", told.name, MODELS)]
+    allowed = list(inspect.signature(make).parameters)
+    for option in told.options:
+        _validate.one_of(f"an option of model {told.name!r}", option, allowed)
+    arguments = {name: value for name, value in determined.items() if name in allowed} | told.options
+    missing = [name for name in ("vocabulary", "classes", "shape") if name in allowed and name not in arguments]
+    if missing:
+        raise ValueError(f"model {told.name!r} needs {', '.join(missing)}, which this kind of data does not determine.")
+    return make(**arguments)
+
+
+def _training(told: config.Client) -> LocalTraining:
+    return LocalTraining(
+        learning_rate=told.learning_rate,
+        epochs=told.epochs,
+        batch_size=None if told.batch_size == "all" else told.batch_size,
+        momentum=told.momentum,
+        max_steps=told.max_steps,
+        max_examples=told.max_examples,
+    )
+
+
+def _mechanism(told: config.Privacy, cohort: float) -> Mechanism:
+    if not told.adaptive_clipping:
+        return Gaussian(told.clip_norm, told.noise_multiplier, told.realised_denominator)
+    return AdaptiveGaussian(
+        told.clip_norm,
+        told.noise_multiplier,
+        told.realised_denominator,
+        target_quantile=told.target_quantile,
+        clip_learning_rate=told.clip_learning_rate,
+        count_noise=cohort / 20 if told.count_noise is None else told.count_noise,
+    )
+
+
+def _server(told: config.Server) -> Server:
+    if told.optimiser == "sgd":
+        return ServerSGD(told.learning_rate, told.momentum)
+    return ServerAdam(told.learning_rate, told.first_decay, told.second_decay, told.stabiliser)
+
+
+def _participation(told: config.Participation, train: FederatedDataset) -> tuple[Participation, int]:
+    """(the clients' pattern, the number of rounds)."""
+    population = len(train)
+    if told.pattern == "trace":
+        trace = Trace.read(told.trace or "", users=train.users)
+        return trace, trace.rounds
+    rounds = told.rounds or max(1, round(told.epochs * population / (told.cohort_size or population)))
+    cohort = told.cohort_size or 1.0
+    match told.pattern:
+        case "once":
+            return Once(), rounds
+        case "epochs":
+            return Epochs(told.epochs), rounds
+        case "poisson":
+            return Poisson(min(cohort / population, 1.0), rounds), rounds
+        case "fixed-size":
+            return FixedSize(int(cohort), population, rounds), rounds
+    return MinSeparation(told.separation or 1, int(cohort), rounds), rounds
+
+
+def _canary_pattern(told: Config, clients: Participation, rounds: int, population: int) -> Participation:
+    """When canaries take part: in periods of their own, or as often as a client would."""
+    if told.canaries.pattern == "periods":
+        return Periods(told.canaries.presentations)
+    pool = told.canaries.pool
+    match clients:
+        case FixedSize(cohort_size, _, _):
+            return FixedSize(max(1, round(cohort_size * pool / population)), pool, rounds)
+        case MinSeparation(separation, cohort_size, _):
+            return MinSeparation(separation, max(1, round(cohort_size * pool / population)), rounds)
+    return clients

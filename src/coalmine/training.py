@@ -1,0 +1,325 @@
+"""An audited run, end to end: train with canaries, look for them in what is released, say what leaked.
+
+`run` makes a run directory, `resume` goes on where a run stopped; both end with the same bits. What is decided here is the
+order of things. What they are is decided in the rooms below: `assembly` (objects from a configuration), `federation` (rounds),
+`views` (what adversaries see), `audit` (what that proves), `runs` (files).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import version
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coalmine import accounting
+from coalmine.assembly import Material, clustered_accuracy, federation, material, without_noise_and_canaries
+from coalmine.audit import Measured, audit_views
+from coalmine.config import Config, parse_config, write_config
+from coalmine.contracts import Array, Vector, plain
+from coalmine.estimators.anytime import anytime_epsilons
+from coalmine.federation import Federation, Round
+from coalmine.participation import Participation, Poisson, Repeated
+from coalmine.progress import Rounds
+from coalmine.result import AuditResult
+from coalmine.runs import RunDirectory
+from coalmine.scores import Scores
+from coalmine.views import KnownOthers, KnownRounds, View, choose_null
+from coalmine.watch import Layer, Watch
+from coalmine.workers import Workers
+
+_PACKAGES = ("coalmine", "numpy", "scipy", "torch", "dp-accounting")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run left: its directory, what was recorded, and the audit (none without canaries)."""
+
+    directory: Path
+    training: Mapping[str, Any]
+    result: AuditResult | None
+
+    def __str__(self) -> str:
+        if self.result is not None:
+            return str(self.result)
+        return "\n".join(f"{name:<14}{text}" for name, text in self.training["in_words"].items())
+
+    def to_json(self) -> str:
+        """As one JSON document."""
+        if self.result is not None:
+            return self.result.to_json()
+        return json.dumps(plain(self.training), indent=2, sort_keys=True) + "\n"
+
+
+def run(told: Config, out: str | Path, *, secret_seed: int | None = None, quiet: bool = False) -> Finished:
+    """Train and audit as the configuration says, in a new directory.
+
+    `secret_seed` comes fresh from the operating system; giving it makes a run that can be repeated and is not private.
+    """
+    about = {
+        "schema": "coalmine-run/1",
+        "secret": "fresh" if secret_seed is None else "given: reproducible, not private",
+        "versions": {name: version(name) for name in _PACKAGES},
+    }
+    given = material(told)
+    seed = secrets.randbits(128) if secret_seed is None else secret_seed
+    federation(told, given, seed)  # a configuration that does not fit fails here, before there is a directory
+    directory = RunDirectory.create(out, config=write_config(told, about), secret_seed=seed)
+    return _go_on(directory, told, given, quiet=quiet)
+
+
+def resume(path: str | Path, *, workers: int | None = None, quiet: bool = False) -> Finished:
+    """Go on where a run stopped; a finished one is read."""
+    directory = RunDirectory.open(path)
+    told = parse_config(directory.config, where=f"{path}/config.toml")
+    if workers is not None:
+        told = told.model_copy(update={"run": told.run.model_copy(update={"workers": workers})})
+    if directory.finished:
+        return _read(directory)
+    return _go_on(directory, told, material(told), quiet=quiet)
+
+
+def _go_on(directory: RunDirectory, told: Config, given: Material, *, quiet: bool) -> Finished:
+    with directory.locked():
+        seed = directory.secret_seed
+        work = _Training(told, given, federation(told, given, seed), directory, seed)
+        work.train("training", quiet=quiet)
+        if told.run.reference:
+            work.reference(quiet=quiet)
+        return work.conclude()
+
+
+def _read(directory: RunDirectory) -> Finished:
+    training = json.loads((directory.path / "training.json").read_text(encoding="utf-8"))
+    audited = (directory.path / "result.json").is_file()
+    return Finished(directory.path, training, AuditResult.load(directory.path) if audited else None)
+
+
+class _Training:
+    """One training in one directory."""
+
+    def __init__(self, told: Config, given: Material, job: Federation, directory: RunDirectory, secret_seed: int):
+        self.told, self.given, self.job, self.directory, self.secret_seed = told, given, job, directory, secret_seed
+
+    @cached_property
+    def watch(self) -> Watch | None:
+        """What the canaries look at."""
+        return Watch.of(self.told, self.job, self.secret_seed) if self.job.plants else None
+
+    def train(self, description: str, *, quiet: bool) -> None:
+        """All rounds that are not yet done, each of them saved before the next."""
+        done, state = self.directory.load()
+        if done == self.job.rounds:
+            return
+        state = state or self.job.start()
+        running = _Running(self.told, self.job, self.watch, self.directory)
+        bar = Rounds(description, self.job.rounds, done=done, quiet=quiet)
+        with bar, Workers(self.told.run.workers, self.job.work()) as workers:
+            began = time.monotonic()
+            for finished in self.job.rounds_from(done, state, workers):
+                rows = self.watch.rows(finished) if self.watch else {}
+                record = {**finished.record, **running.after(finished, rows)}
+                if self._evaluates(finished.number):
+                    record |= _evaluation(self.job.evaluate(finished.state["parameters"], workers))
+                record["seconds"] = round(time.monotonic() - began, 4)
+                self.directory.save(finished.number + 1, finished.state, rows, record)
+                bar.show(finished.number + 1, running.in_words(record))
+                began = time.monotonic()
+
+    def reference(self, *, quiet: bool) -> None:
+        """The same without noise and canaries, in a directory inside this one."""
+        path = self.directory.path / "reference"
+        told = without_noise_and_canaries(self.told)
+        exists = (path / "config.toml").is_file()
+        inner = (
+            RunDirectory.open(path) if exists else RunDirectory.create(path, config=write_config(told, {}), secret_seed=None)
+        )
+        job = federation(told, self.given, self.secret_seed)  # the same cohorts
+        _Training(told, self.given, job, inner, self.secret_seed).train("the same without noise and canaries", quiet=quiet)
+
+    def conclude(self) -> Finished:
+        """The model, the scores of every view, the audit; last of all what was recorded, with which the run is finished."""
+        from safetensors.numpy import save
+
+        _, state = self.directory.load()
+        model = save({"parameters": state["parameters"]}, metadata={"model": self.given.model.name})
+        self.directory.write("model.safetensors", model)
+        training = self._summary(hashlib.sha256(model).hexdigest())
+        result = None
+        if self.watch is not None:
+            result = self._audit(self.watch, state["parameters"])
+            hidden = _hidden(result)
+            if hidden is not None:
+                training["hidden_by_the_others"] = hidden
+                training["in_words"]["hidden"] = (
+                    f"by the other clients: epsilon about {hidden:.3g}"
+                )
+            result = replace(result, training=plain(training), caveats=(*self._caveats(), *result.caveats))
+            self.directory.write("result.json", result.to_json().encode())
+        self.directory.write("training.json", (json.dumps(plain(training), indent=2, sort_keys=True) + "\n").encode())
+        return Finished(self.directory.path, training, result)
+
+    def _audit(self, watch: Watch, parameters: Vector) -> AuditResult:
+        """The scores of every view, saved; then what they prove."""
+        view = watch.views[0]
+        deciding = [self._measured(watch, view, parameters, layer) for layer in (None, *watch.layers)]
+        beside = [self._measured(watch, other, parameters, None) for other in watch.views[1:]]
+        self._save_scores("scores.npz", deciding[0].scores)
+        for each in (*deciding[1:], *beside):
+            self._save_scores(f"views/{re.sub('[^a-z0-9]+', '-', each.scores.view.lower())}.npz", each.scores)
+        audit = self.told.audit
+        how: dict[str, Any] = {"delta": self.told.privacy.delta, "method": audit.bound, "also": audit.also}
+        return audit_views(deciding, beside, confidence=audit.confidence, **how)
+
+    def _measured(self, watch: Watch, view: View, parameters: Vector, layer: Layer | None) -> Measured:
+        """What a view sees, scored against the null that was chosen before the run, and its claim."""
+        plants, privacy = watch.plants, self.told.privacy
+        claim = view.claim(plants.planting, noise_multiplier=self.job.mechanism.noise_multiplier, delta=privacy.delta)
+        choice = choose_null(claim.epsilon) if self.told.audit.null == "auto" else self.told.audit.null
+        if view.sees in ("drift", "model"):
+            start = self.job.model.initial(self.told.run.seed) if view.sees == "drift" else np.float32(0)
+            seen = watch.final(view.sees, parameters - start, self.job.rounds, layer)
+        else:
+            seen = watch.sightings(self.directory, view.sees, layer)
+        return Measured(view.scores(seen, plants.planting, plants.canaries, null=choice), claim)
+
+    def _save_scores(self, name: str, scores: Scores) -> None:
+        packed = BytesIO()
+        scores.save(packed)
+        self.directory.write(name, packed.getvalue())
+
+    def _evaluates(self, number: int) -> bool:
+        every, last = self.told.run.evaluate_every, number + 1 == self.job.rounds
+        return self.given.held_out is not None and (last or bool(every and (number + 1) % every == 0))
+
+    def _caveats(self) -> tuple[str, ...]:
+        given = "given" in self.directory.config.split("[about]", 1)[-1].split("\n[", 1)[0]
+        said = ("secret seed: it was given, so that this result is reproducible and the run is not private",) if given else ()
+        return (*said, *self.job.mechanism.flags)
+
+    def _summary(self, model_hash: str) -> dict[str, Any]:
+        """What the training recorded, without times."""
+        events = self.directory.events()
+        rounds = [event for event in events if "round" in event]
+        mean = {name: float(np.mean([event[name] for event in rounds])) for name in _AVERAGED}
+        last = rounds[-1]
+        clients = accounting.claim(
+            self.job.participation, noise_multiplier=self.job.mechanism.noise_multiplier, delta=self.told.privacy.delta
+        )
+        about: dict[str, Any] = {
+            "model": self.given.model.name,
+            "parameters": self.given.model.dim,
+            "users": len(self.given.train),
+            "rounds": self.job.rounds,
+            "participation": str(self.job.participation),
+            "epsilon_of_clients": clients.epsilon,
+            **{f"mean_{name}": value for name, value in mean.items()},
+            "largest_canary_share": max(event["canary_share"] for event in rounds),
+            "model_sha256": model_hash,
+            "config_sha256": hashlib.sha256(self.directory.config.encode()).hexdigest(),
+            "secret_sha256": hashlib.sha256(f"coalmine secret seed {self.secret_seed:x}".encode()).hexdigest(),
+        }
+        words = {
+            "training": f"{self.job.rounds} rounds of {mean['clients']:.0f} clients, {self.given.model.dim:,} parameters; "
+            f"a client's own claim: epsilon = {clients.epsilon:.3g} ({self.job.participation})",
+            "canaries": f"{100 * mean['canary_share']:.1f}% of a cohort (at most {100 * about['largest_canary_share']:.1f}%); "
+            f"unclipped updates {100 * mean['unclipped_clients']:.0f}%, "
+            f"with canaries {100 * mean['unclipped_with_canaries']:.0f}%",
+        }
+        if "accuracy" in last:
+            about |= {name: last[name] for name in ("accuracy", "accuracy_error", "loss")}
+            about["baseline_accuracy"], about["baseline_error"] = self.given.baseline
+            words["learned"] = self._learned(about)
+        return {**about, "in_words": words}
+
+    def _learned(self, about: dict[str, Any]) -> str:
+        shown = f"accuracy {_percent(about['accuracy'], about['accuracy_error'])} on held-out users; "
+        shown += f"always the most frequent: {_percent(about['baseline_accuracy'], about['baseline_error'])}"
+        path = self.directory.path / "reference"
+        if (path / "config.toml").is_file():
+            last = [event for event in RunDirectory.open(path).events() if "accuracy" in event][-1]
+            about["reference_accuracy"], about["reference_error"] = last["accuracy"], last["accuracy_error"]
+            shown += f"; without noise and canaries: {_percent(last['accuracy'], last['accuracy_error'])}"
+        return shown
+
+
+_AVERAGED = ("clients", "canaries", "canary_share", "unclipped_clients", "unclipped_with_canaries", "clients_norm", "clip_norm")
+
+
+class _Running:
+    """What is known while a run goes on: epsilon claimed and measured so far."""
+
+    def __init__(self, told: Config, job: Federation, watch: Watch | None, directory: RunDirectory):
+        self._told, self._job, self._watch = told, job, watch
+        self._scores: Array = watch.running_scores(directory) if watch else np.zeros(0)
+        self._claimed: dict[Participation, float] = {}
+
+    def after(self, finished: Round, rows: Mapping[str, Array]) -> dict[str, float]:
+        """Epsilon claimed for a canary, and measured at any time, after this round."""
+        if self._watch is None:
+            return {}
+        self._scores = np.concatenate([self._scores, self._watch.running_scores_of(finished.number, rows)])
+        found = {"epsilon_claimed": self._claim_after(finished.number + 1)}
+        if self._scores.size:
+            delta, confidence = self._told.privacy.delta, self._told.audit.confidence
+            found["epsilon_measured"] = float(anytime_epsilons(self._scores, delta=delta, confidence=confidence)[-1])
+        return {name: value for name, value in found.items() if np.isfinite(value)}
+
+    def in_words(self, record: Mapping[str, Any]) -> str:
+        """For the progress bar."""
+        parts = [f"loss {record['training_loss']:.3g}"] if record.get("training_loss") is not None else []
+        self._accuracy = record.get("accuracy", getattr(self, "_accuracy", None))
+        if self._accuracy is not None:
+            parts.append(f"accuracy {100 * self._accuracy:.1f}%")
+        parts.append(f"clip {record['clip_norm']:.3g}")
+        if "epsilon_claimed" in record:
+            parts.append(f"ε claimed {record['epsilon_claimed']:.3g}")
+        if "epsilon_measured" in record:
+            parts.append(f"measured ≥ {record['epsilon_measured']:.3g}")
+        return " · ".join(parts)
+
+    def _claim_after(self, rounds: int) -> float:
+        """The claim for a canary, had the run ended here; sampled patterns are accounted at some of the rounds only."""
+        plants = self._job.plants
+        if plants is None:
+            return 0.0
+        pattern: Participation = plants.planting.pattern
+        if isinstance(pattern, Repeated):
+            pattern = Repeated(max(1, -(-pattern.times * rounds // self._job.rounds)))
+        elif isinstance(pattern, Poisson):
+            step = max(1, self._job.rounds // 20)
+            pattern = Poisson(pattern.rate, min(self._job.rounds, -(-rounds // step) * step))
+        if pattern not in self._claimed:
+            noise, delta = self._job.mechanism.noise_multiplier, self._told.privacy.delta
+            self._claimed[pattern] = accounting.claim(pattern, noise_multiplier=noise, delta=delta).epsilon
+        return self._claimed[pattern]
+
+
+def _hidden(result: AuditResult) -> float | None:
+    """By how much the estimate of whoever knows all other updates exceeds that of whoever knows the rounds only."""
+    about = {result.setting["view"]: result.estimate, **{view.view: view.estimate for view in result.views}}
+    others, rounds = about.get(KnownOthers().name), about.get(KnownRounds().name)
+    if others is None or rounds is None or not (np.isfinite(others.epsilon) and np.isfinite(rounds.epsilon)):
+        return None
+    return others.epsilon - rounds.epsilon
+
+
+def _evaluation(rows: Array) -> dict[str, float]:
+    """Loss and accuracy over all users, with the error of a sample of users."""
+    loss, terms, right, counted = rows.T
+    accuracy, error = clustered_accuracy(right, counted)
+    return {"accuracy": accuracy, "accuracy_error": error, "loss": float(loss.sum() / max(terms.sum(), 1.0))}
+
+
+def _percent(share: float, error: float) -> str:
+    return f"{100 * share:.1f} ± {100 * error:.1f}%"

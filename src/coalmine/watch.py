@@ -1,0 +1,160 @@
+"""What the canaries look at in a run: a row of sightings for every round, kept in the run directory, read back as `Sightings`.
+
+A row holds the round, the length of the released vector, what taking part adds to a canary's inner product, and all inner
+products: with the pool, then with directions that were never to be inserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from coalmine.canaries import TransformCanaries
+from coalmine.config import Audit, Config
+from coalmine.contracts import Array, Canaries, Sightings, Vector
+from coalmine.federation import Federation, Plants, Round
+from coalmine.runs import RunDirectory
+from coalmine.views import EveryRelease, FinalModel, KnownOthers, KnownRounds, Sight, View, groups_of, round_scores, sight
+
+_HEAD = 3  # round, norm, amplitude
+_RUNNING = ("residual", "mean")  # kinds whose noise is new in every round
+_FINAL = ("drift", "model")  # kinds that exist once, at the end
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A group of parameters that is looked at on its own."""
+
+    name: str
+    place: slice
+    reach: Array  # how long the directions are within it
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """The views of a run, and how released vectors become rows of sightings."""
+
+    views: tuple[View, ...]  # the primary one first
+    plants: Plants
+    dim: int
+    spare: int
+    unused: Canaries | None  # further directions, for families that have no spare ones
+    layers: tuple[Layer, ...]
+
+    @staticmethod
+    def of(told: Config, job: Federation, secret_seed: int) -> Watch:
+        """The views that a configuration names, and the directions that they need."""
+        if job.plants is None:
+            raise ValueError("a run without canaries has nothing to look for.")
+        canaries, dim, wanted = job.plants.canaries, job.model.dim, told.audit.unused_rows
+        unused = None
+        spare = min(canaries.spare, wanted)
+        if not canaries.spare:
+            unused = TransformCanaries(dim, min(wanted, dim // 2), secret_seed=secret_seed)
+        layers: tuple[Layer, ...] = ()
+        if told.audit.layers:
+            layers = _layers(canaries, groups_of(job.model.groups), spare, unused)
+        return Watch(_views(told.audit, told), job.plants, dim, spare, unused, layers)
+
+    @property
+    def canaries(self) -> Canaries:
+        """The pool."""
+        return self.plants.canaries
+
+    @property
+    def _kinds(self) -> list[str]:
+        return sorted({view.sees for view in self.views} - set(_FINAL))
+
+    def rows(self, finished: Round) -> dict[str, Array]:
+        """By the name of the log, what is seen of a round."""
+        release = finished.release
+        vectors: dict[str, Vector] = {"mean": release.vector, "step": finished.step}
+        if "residual" in self._kinds:
+            vectors["residual"] = release.vector - finished.others
+        amplitude = release.clip_norm / release.denominator
+        found = {}
+        for kind in self._kinds:
+            for layer in (None, *self.layers):
+                seen = self._see(vectors[kind], layer)
+                found[_log(kind, layer)] = np.concatenate([[finished.number, seen.norm, amplitude], seen.inner])
+        return found
+
+    def sightings(self, directory: RunDirectory, kind: str, layer: Layer | None = None) -> Sightings:
+        """What was seen of all rounds."""
+        table = directory.rows(_log(kind, layer))
+        return self._sightings(kind, layer, table[:, 0].astype(np.int64), table[:, _HEAD:], table[:, 1], table[:, 2])
+
+    def final(self, kind: str, vector: Vector, rounds: int, layer: Layer | None = None) -> Sightings:
+        """What is seen of the final model, or of all that training changed in it."""
+        seen, last = self._see(vector, layer), np.array([rounds - 1])
+        return self._sightings(kind, layer, last, seen.inner[None], np.array([seen.norm]), np.ones(1))
+
+    def running_scores(self, directory: RunDirectory) -> Array:
+        """The standardised scores of all presentations so far, for the epsilon measured at any time."""
+        kind = self._running
+        if kind is None or not directory.has_rows(kind):
+            return np.zeros(0)
+        table = directory.rows(kind)
+        return np.concatenate([self.running_scores_of(int(row[0]), {kind: row}) for row in table])
+
+    def running_scores_of(self, number: int, rows: Mapping[str, Array]) -> Array:
+        """Those of one round."""
+        kind = self._running
+        if kind is None:
+            return np.zeros(0)
+        seen = Sight(rows[kind][_HEAD:], float(rows[kind][1]))
+        scores: Array = round_scores(seen, self.plants.planting, self.canaries, number)
+        return scores
+
+    @property
+    def _running(self) -> str | None:
+        return next((kind for kind in _RUNNING if kind in self._kinds), None)
+
+    def _see(self, vector: Vector, layer: Layer | None) -> Sight:
+        if layer is None:
+            return sight(self.canaries, vector, spare=self.spare, unused=self.unused)
+        return sight(self.canaries, vector, spare=self.spare, unused=self.unused, group=layer.place, reach=layer.reach)
+
+    def _sightings(
+        self, kind: str, layer: Layer | None, rounds: Array, inner: Array, norm: Array, amplitude: Array
+    ) -> Sightings:
+        return Sightings(
+            kind=kind,
+            rounds=rounds.astype(np.int64),
+            inner=inner,
+            norm=norm,
+            amplitude=amplitude,
+            pool=self.canaries.count,
+            dim=self.dim if layer is None else layer.place.stop - layer.place.start,
+            reach=None if layer is None else layer.reach,
+            group=None if layer is None else layer.name,
+        )
+
+
+def _log(kind: str, layer: Layer | None) -> str:
+    return kind if layer is None else f"{kind}@{layer.place.start}"
+
+
+def _views(told: Audit, whole: Config) -> tuple[View, ...]:
+    """The views by their names, the primary one first, then the papers' variants if asked for."""
+    relation = "replace-one" if whole.canaries.replace_clients else None
+    game = {"unit": whole.privacy.unit, "relation": relation}
+    made: dict[str, View] = {
+        "final-model": FinalModel(**game),
+        "every-release": EveryRelease(**game),
+        "known-rounds": KnownRounds(**game),
+        "known-others": KnownOthers(**game),
+    }
+    names = [told.view, *(name for name in told.views if name != told.view)]
+    papers = (FinalModel(**game, whole_model=True), EveryRelease(**game, post_momentum=True)) if told.paper_views else ()
+    return (*(made[name] for name in dict.fromkeys(names)), *papers)
+
+
+def _layers(canaries: Canaries, groups: Mapping[str, slice], spare: int, unused: Canaries | None) -> tuple[Layer, ...]:
+    places = list(groups.values())
+    lengths = canaries.norms(places, spare=spare) / canaries.norm
+    if unused is not None:
+        lengths = np.concatenate([lengths, unused.norms(places) / unused.norm], axis=1)
+    return tuple(Layer(name, place, reach) for (name, place), reach in zip(groups.items(), lengths, strict=True))
