@@ -6,6 +6,8 @@
     MinSeparation, Trace     the same with the largest number of rounds that one client takes part in
     Poisson                  privacy loss distributions ("pld", default) or Rényi ("rdp")
     FixedSize                Rényi ("rdp"), replace-one relation
+    Poisson, FixedSize       rounds known to the adversary: no amplification. A client takes part t times, t binomial, and
+                             delta(epsilon) is the mean over t >= 1 of that of a Gaussian with noise multiplier sigma/sqrt(t)
 
 `noise_multiplier` is the standard deviation of the noise on the SUM of clipped updates, in units of the clip norm.
 Adding or removing one client moves that sum by up to one clip norm, replacing one by up to two; dp-accounting wants the
@@ -19,6 +21,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal
 
+import numpy as np
+
 from coalmine import _validate
 from coalmine.contracts import Claim, Game
 from coalmine.gaussian import gaussian_delta, gaussian_epsilon, gaussian_gap
@@ -28,6 +32,7 @@ Accountant = Literal["auto", "analytic", "pld", "rdp"]
 Relation = Literal["add-or-remove-one", "replace-one"]
 RELATIONS = ("add-or-remove-one", "replace-one")
 _SENSITIVITY: dict[str, float] = {"add-or-remove-one": 1.0, "replace-one": 2.0}
+_RARE = 1e-6  # share of delta left for numbers of rounds that are too rare to matter
 _PRECISION = 1e-5  # of a calibrated noise multiplier, relative
 _MOST_NOISE = 1e6  # beyond, dp-accounting loses its divergences to rounding; what holds without sampling is a true upper bound
 _LEAST_NOISE = 1e-3  # dp-accounting overflows not far below; epsilon is beyond 10⁵ there, and infinity is a true upper bound
@@ -41,31 +46,57 @@ def claim(
     accountant: Accountant = "auto",
     relation: Relation | None = None,
     unit: str = "client",
+    rounds_known: bool = False,
 ) -> Claim:
     """The epsilon that the accountant proves for Gaussian noise and this participation.
+
+    With `rounds_known` the adversary knows in which rounds its target took part, at least one, and sampling hides nothing.
+    For patterns without sampling the accountant always allows for that.
 
     >>> print(claim(Once(), noise_multiplier=1.0, delta=1e-5))
     epsilon = 4.377 at delta = 1e-05 (analytic Gaussian)
     >>> print(claim(Poisson(rate=0.01, rounds=1000), noise_multiplier=1.0, delta=1e-5))
     epsilon = 1.828 at delta = 1e-05 (dp-accounting ... PLD)
+    >>> print(claim(Poisson(rate=0.01, rounds=1000), noise_multiplier=1.0, delta=1e-5, rounds_known=True))
+    epsilon = 23.39 at delta = 1e-05 (analytic Gaussian)
     """
     noise_multiplier = _validate.non_negative("noise_multiplier", noise_multiplier)
     delta = _validate.delta(delta)
-    accountant, relation = _resolve(participation, accountant, relation)
-    known = not isinstance(participation, (Poisson, FixedSize))
+    described = game(participation, relation=relation, unit=unit, rounds_known=rounds_known)
+    if rounds_known and isinstance(participation, (Poisson, FixedSize)):
+        _validate.one_of("accountant", accountant, ("auto", "analytic"))
+        accountant, relation = "analytic", _resolve(participation, "auto", relation)[1]
+        epsilons = [_revealed(participation, noise, delta, relation) for noise in (noise_multiplier, noise_multiplier / 2)]
+    else:
+        accountant, relation = _resolve(participation, accountant, relation)
+        epsilons = [
+            _epsilon(participation, noise, delta, accountant, relation) for noise in (noise_multiplier, noise_multiplier / 2)
+        ]
     return Claim(
-        epsilon=_epsilon(participation, noise_multiplier, delta, accountant, relation),
+        epsilon=epsilons[0],
         delta=delta,
         accountant=_name(accountant),
-        game=Game(
-            unit=_validate.one_of("unit", unit, ("client", "example")),
-            relation=relation,
-            participation=str(participation),
-            knowledge="rounds known" if known else "rounds unknown",
-        ),
+        game=described,
         noise_multiplier=noise_multiplier,
-        half_noise_epsilon=_epsilon(participation, noise_multiplier / 2, delta, accountant, relation),
+        half_noise_epsilon=epsilons[1],
         assumptions=("Gaussian noise, clipping and participation as described",),
+    )
+
+
+def game(
+    participation: Participation, *, relation: Relation | None = None, unit: str = "client", rounds_known: bool = False
+) -> Game:
+    """The game that `claim` with the same arguments speaks of; a measurement beside it must have been made in it.
+
+    >>> game(Poisson(rate=0.01, rounds=1000)).knowledge
+    'rounds unknown'
+    """
+    sampled = isinstance(participation, (Poisson, FixedSize))
+    return Game(
+        unit=_validate.one_of("unit", unit, ("client", "example")),
+        relation=_resolve(participation, "auto", relation)[1],
+        participation=str(participation),
+        knowledge="rounds unknown" if sampled and not rounds_known else "rounds known",
     )
 
 
@@ -188,6 +219,35 @@ def _epsilon(participation: Participation, noise: float, delta: float, accountan
     if any("Negative Renyi divergence" in warning for warning in warnings):
         return _epsilon(participation, noise, delta, "analytic", relation)
     return found
+
+
+def _revealed(participation: Poisson | FixedSize, noise: float, delta: float, relation: Relation) -> float:
+    """The epsilon at which the mean of delta over the number of rounds t, given t >= 1, is `delta`.
+
+    An adversary that sees the rounds faces a Gaussian that depends on them: P(event) <= e^epsilon Q(event) + delta_t given t,
+    hence the same with the mean of delta_t. Numbers of rounds that are too rare to matter count with delta_t = 1.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import gammaln, xlog1py, xlogy
+
+    if noise == 0.0:
+        return math.inf
+    rounds = participation.rounds
+    rate = participation.rate if isinstance(participation, Poisson) else participation.cohort_size / participation.population
+    times = np.arange(1.0, rounds + 1)
+    log_ways = gammaln(rounds + 1) - gammaln(times + 1) - gammaln(rounds - times + 1)
+    chance = np.exp(log_ways + xlogy(times, rate) + xlog1py(rounds - times, -rate)) / -np.expm1(xlog1py(rounds, -rate))
+    rare = _RARE * delta
+    matter = chance > rare / rounds
+    chance, gaps = chance[matter], _SENSITIVITY[relation] * np.sqrt(times[matter]) / noise
+
+    def excess(epsilon: float) -> float:
+        return float(chance @ gaussian_delta(0.0, 1.0, gaps, 1.0, epsilon)) + rare - delta
+
+    most = float(gaussian_epsilon(0.0, 1.0, gaps.max(), 1.0, delta * (1 - 2 * _RARE)))
+    if excess(0.0) <= 0 or not math.isfinite(most):
+        return 0.0 if math.isfinite(most) else math.inf
+    return float(brentq(excess, 0.0, most, xtol=1e-9))
 
 
 def _gap(participation: Participation, noise: float, relation: Relation) -> float:

@@ -14,7 +14,6 @@ from coalmine.estimators.band import contradicts_null
 from coalmine.estimators.diagnostics import SUSPICIOUS, diagnose
 from coalmine.estimators.gaussian_fit import estimate_gaussian, standardise
 from coalmine.estimators.power import Design
-from coalmine.nulls import MaxNull
 from coalmine.result import AuditResult, Beside
 from coalmine.scores import Scores
 from coalmine.verdict import judge
@@ -146,7 +145,7 @@ def _estimates(
     """
     if delta == 0:
         return (), {}, ("no estimate at delta = 0: a Gaussian shape has infinite epsilon there",)
-    if isinstance(scores.null, MaxNull):
+    if scores.maximum:
         return (), {}, ("no estimate: a maximum over rounds is no shifted normal; the bound uses its tail alone",)
     try:
         standardised, null_count = standardise(scores)

@@ -16,6 +16,7 @@ from scipy import special
 from coalmine import _validate
 from coalmine.contracts import Array, Null
 
+_SPREAD_RISK = 1e-4  # that a measured spread is further below the true one than its tail allows for
 _FAR = 1e-4  # below this the logarithm of the tail comes from a continued fraction, which cannot underflow
 
 
@@ -156,22 +157,38 @@ class GaussianNull:
 
     `slack` adds that many nats to the log tail: log(3.18) covers any sum of random signs of the same variance
     (Bentkus & Dzindzalieta 2015), hence transform canaries whose score contains other clients' updates.
+
+    `directions` says on how many unused directions the spread was measured, if it was. A measured spread may be too small, and
+    a tail with it too thin; the tail is then that of the largest spread that the measurement allows, at a risk of 1 in 10,000.
     """
 
     spread: float = 1.0
     center: float = 0.0
     slack: float = 0.0
+    directions: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spread", _validate.positive("spread", self.spread))
         object.__setattr__(self, "center", _validate.between("center", self.center, -np.inf, np.inf))
         object.__setattr__(self, "slack", _validate.non_negative("slack", self.slack))
+        if self.directions is not None:
+            object.__setattr__(self, "directions", _validate.whole("directions", self.directions, least=2))
 
     @property
     def name(self) -> str:
         """In words, for reports."""
         tail = f", tail enlarged by {self.slack:.2f} nats" if self.slack else ""
+        if self.directions is not None:
+            wider = f"{100 * (self.widening - 1):.2g} %"
+            tail = f" (measured on {self.directions:,} unused directions, the tail is for {wider} more){tail}"
         return f"normal with mean {self.center:g} and standard deviation {self.spread:g}{tail}"
+
+    @cached_property
+    def widening(self) -> float:
+        """How much larger than measured the spread may be: n times its square over the true one is chi² with n degrees."""
+        if self.directions is None:
+            return 1.0
+        return float(np.sqrt(self.directions / special.chdtri(self.directions, 1 - _SPREAD_RISK)))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -181,7 +198,7 @@ class GaussianNull:
     def logsf(self, value: ArrayLike) -> Any:
         """log P(score >= value), plus the slack, at most 0."""
         with np.errstate(over="ignore"):
-            z = (_numbers(value) - self.center) / self.spread
+            z = (_numbers(value) - self.center) / (self.spread * self.widening)
         return _scalar(np.minimum(special.log_ndtr(-z) + self.slack, 0.0))
 
 
@@ -242,8 +259,9 @@ def describe(null: Null | None) -> dict[str, Any] | None:
             return None
         case CosineNull(dim):
             return {"law": "cosine", "dim": dim}
-        case GaussianNull(spread, center, slack):
-            return {"law": "gaussian", "spread": spread, "center": center, "slack": slack}
+        case GaussianNull(spread, center, slack, directions):
+            known = {"law": "gaussian", "spread": spread, "center": center, "slack": slack}
+            return known if directions is None else {**known, "directions": directions}
         case MaxNull(base, rounds):
             return {"law": "max", "base": describe(base), "rounds": rounds}
     raise ValueError(f"a null law of type {type(null).__name__} cannot be saved; save scores.sampled() instead.")
@@ -257,7 +275,7 @@ def described(data: Any) -> Null | None:
         case {"law": "cosine", "dim": dim}:
             return CosineNull(dim)
         case {"law": "gaussian", "spread": spread, "center": center, "slack": slack}:
-            return GaussianNull(spread, center, slack)
+            return GaussianNull(spread, center, slack, data.get("directions"))
         case {"law": "max", "base": base, "rounds": rounds} if (law := described(base)) is not None:
             return MaxNull(law, rounds)
     raise ValueError(f"not a known null law: {str(data)[:80]}")

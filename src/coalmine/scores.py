@@ -21,6 +21,7 @@ from coalmine.contracts import Array, Game, Null, from_plain, plain
 from coalmine.errors import AuditError, InputFileError, NonFiniteError, NotEnoughCanariesError
 from coalmine.nulls import CosineNull, MaxNull, describe, described
 
+MAXIMUM = "maximum"  # how the statistic of a maximum over rounds begins
 ASSIGNMENTS = ("coins", "fixed", "unknown")
 _ABOUT = ("assignment", "dim", "statistic", "view")  # what a saved file says about its scores, beside null and game
 
@@ -123,6 +124,11 @@ class Scores:
     def held_out_values(self) -> Array:
         """Scores of the canaries that did not."""
         return self.value[~self.inserted]
+
+    @property
+    def maximum(self) -> bool:
+        """Whether these are maxima over rounds, whichever null they have: no shifted normal describes them."""
+        return isinstance(self.null, MaxNull) or self.statistic.startswith(MAXIMUM)
 
     @property
     def sha256(self) -> str:

@@ -161,9 +161,7 @@ class _Training:
             hidden = _hidden(result)
             if hidden is not None:
                 training["hidden_by_the_others"] = hidden
-                training["in_words"]["hidden"] = (
-                    f"by the other clients: epsilon about {hidden:.3g}"
-                )
+                training["in_words"]["hidden"] = f"by the other clients: epsilon about {hidden:.3g}"
             result = replace(result, training=plain(training), caveats=(*self._caveats(), *result.caveats))
             self.directory.write("result.json", result.to_json().encode())
         self.directory.write("training.json", (json.dumps(plain(training), indent=2, sort_keys=True) + "\n").encode())

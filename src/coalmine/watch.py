@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -140,7 +141,7 @@ def _log(kind: str, layer: Layer | None) -> str:
 def _views(told: Audit, whole: Config) -> tuple[View, ...]:
     """The views by their names, the primary one first, then the papers' variants if asked for."""
     relation = "replace-one" if whole.canaries.replace_clients else None
-    game = {"unit": whole.privacy.unit, "relation": relation}
+    game: dict[str, Any] = {"unit": whole.privacy.unit, "relation": relation}
     made: dict[str, View] = {
         "final-model": FinalModel(**game),
         "every-release": EveryRelease(**game),

@@ -65,7 +65,10 @@ def finder_by_scores(exceeds: Exceeds, scores: Scores, delta: float) -> Finder:
 
 def standard_null(null: Null | None) -> GaussianNull | None:
     """The null of the simulated design: a standard normal with the same slack, or none if held-out canaries are the null."""
-    return None if null is None else GaussianNull(slack=null.slack)
+    if null is None:
+        return None
+    one_round = _one_round(null)
+    return GaussianNull(slack=null.slack, directions=one_round.directions if isinstance(one_round, GaussianNull) else None)
 
 
 def standardised(threshold: AnyThreshold, scores: Scores) -> AnyThreshold | Fixed:
@@ -78,10 +81,15 @@ def standardised(threshold: AnyThreshold, scores: Scores) -> AnyThreshold | Fixe
 
 def location(scores: Scores) -> tuple[float, float]:
     """(centre, spread) of the held-out scores, from the null law if it has them, else from the sample."""
-    null = scores.null
-    while isinstance(null, MaxNull):  # standard_null puts the union bound into the slack of the law of one round
-        null = null.base
-    if null is not None:
+    if scores.null is not None:
+        null = _one_round(scores.null)
         return null.center, null.spread
     held_out = scores.held_out_values
     return float(held_out.mean()), float(held_out.std()) or 1.0
+
+
+def _one_round(null: Null) -> Null:
+    """Below all maxima; `standard_null` puts the union bound into the slack of the law of one round."""
+    while isinstance(null, MaxNull):
+        null = null.base
+    return null

@@ -26,7 +26,6 @@ from coalmine.estimators._rates import EXCHANGEABLE
 from coalmine.estimators.gaussian_fit import standardise
 from coalmine.estimators.gdp import SHAPE
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
-from coalmine.nulls import MaxNull
 from coalmine.scores import Scores
 
 SUB_GAUSSIAN = "given the past, each score is its effect plus noise that is sub-Gaussian with the variance of the null"
@@ -35,7 +34,7 @@ SUB_GAUSSIAN = "given the past, each score is its effect plus noise that is sub-
 def bound_anytime(scores: Scores, *, delta: float, confidence: float = 0.95, tuned_for: int = 200) -> LowerBound:
     """The running bound after all these scores, in order of `scores.labels["round"]` where there are rounds."""
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
-    if isinstance(scores.null, MaxNull):
+    if scores.maximum:
         raise AuditError("the anytime bound is for sums of scores, not for their maximum over rounds; use bound_band.")
     standardised, null_count = standardise(scores)
     if "round" in scores.labels:

@@ -32,7 +32,7 @@ from coalmine.errors import AuditError, NonFiniteError, NotEnoughCanariesError
 from coalmine.estimators.band import bound_band
 from coalmine.estimators.diagnostics import Diagnostics, diagnose
 from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
-from coalmine.nulls import CosineNull, MaxNull
+from coalmine.nulls import CosineNull, GaussianNull
 from coalmine.scores import Scores, independent_scores
 
 Variance = Literal["null", "fitted"]
@@ -57,7 +57,7 @@ def estimate_gaussian(
     scores = independent_scores(scores)
     _validate.one_of("variance", variance, ("null", "fitted"))
     _validate.one_of("formula", formula, ("exact", "threshold"))
-    if variance == "null" and isinstance(scores.null, MaxNull):
+    if variance == "null" and scores.maximum:
         raise AuditError("a maximum over rounds has no mean-only estimate: its law is no shifted normal. Use the band.")
     standardised, null_count = standardise(scores)
     if variance == "null":
@@ -66,13 +66,14 @@ def estimate_gaussian(
 
 
 def standardise(scores: Scores) -> tuple[Array, int | None]:
-    """Inserted scores in units of the null, and how many held-out scores those units come from (None: a known law)."""
+    """Inserted scores in units of the null, and how many held-out scores or directions those units come from (None: known)."""
     largest = float(np.abs(scores.value).max())
     if largest > _LARGEST_SCORE:
         raise NonFiniteError(f"a score of {largest:.3g} is too large to be squared; rescale the scores.")
     if scores.null is not None:
         try:
-            return (scores.inserted_values - scores.null.center) / scores.null.spread, None
+            measured = scores.null.directions if isinstance(scores.null, GaussianNull) else None
+            return (scores.inserted_values - scores.null.center) / scores.null.spread, measured
         except ValueError:  # a maximum over rounds: the held-out canaries have to say
             if scores.held_out_values.size == 0:
                 raise
@@ -144,7 +145,7 @@ def _fitted(
     low, high = _range_over(box, delta, formula)
     floor_draws = _zero_leakage(count, null_count, delta)
     details, flags = _support(scores, delta, confidence, lambda at: _range_over(box, at, formula)[1])
-    if isinstance(scores.null, MaxNull):
+    if scores.maximum:
         flags += ("maximum: a maximum over rounds is not normal; its width turns into epsilon (the papers' estimate)",)
     return PointEstimate(
         epsilon=epsilon,

@@ -1,0 +1,42 @@
+"""Views: what an adversary sees of a run, and the one number per canary that it makes of it.
+
+    view           sees         the adversary has                                    its number
+    FinalModel     "drift"      the model, and knows how it started                  cosine with the whole change
+    EveryRelease   "mean"       every released mean                                  largest cosine over rounds
+    KnownRounds    "mean"       the same, and the rounds of its target               matched filter over those rounds
+    KnownOthers    "residual"   the same, and what all clients but the target sent   the same filter without the clients
+
+A view is a pure function of `Sightings`: inner products of released vectors with the canaries and with directions that were
+never to be inserted, made by `sight` row by row and put together by `stack`. All views can be taken of one run, and all of
+them of a layer: `groups_of`. What each may be compared with is its `claim`.
+"""
+
+from coalmine.views.cosines import EveryRelease, FinalModel
+from coalmine.views.rounds import KnownOthers, KnownRounds
+from coalmine.views.running import anytime_scores, round_scores
+from coalmine.views.sighting import Sight, groups_of, reach_of, sight, stack
+from coalmine.views.view import View, choose_null
+
+__all__ = [
+    "VIEWS",
+    "EveryRelease",
+    "FinalModel",
+    "KnownOthers",
+    "KnownRounds",
+    "Sight",
+    "View",
+    "anytime_scores",
+    "choose_null",
+    "groups_of",
+    "reach_of",
+    "round_scores",
+    "sight",
+    "stack",
+]
+
+VIEWS: dict[str, type[View]] = {
+    "final-model": FinalModel,
+    "every-release": EveryRelease,
+    "known-rounds": KnownRounds,
+    "known-others": KnownOthers,
+}

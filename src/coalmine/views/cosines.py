@@ -1,0 +1,115 @@
+"""Adversaries that do not know the rounds: the cosine with the final model, and the largest cosine over all releases.
+
+    paper (Andrew et al. 2024)           here
+    Algorithm 2, cosine with theta_T     FinalModel(whole_model=True)
+    Algorithm 3, max over rounds         EveryRelease()
+
+Where we depart, and why:
+
+* `FinalModel` looks at theta_T - theta_0. Everybody knows theta_0, and it only dilutes the cosine.
+* `EveryRelease` looks at the released mean, as Algorithm 3 is printed. The released code looks at the model's step, after
+  the server's momentum (`post_momentum=True`).
+* The maximum gets its bound from the union bound over rounds (`MaxNull`) or from the unused directions. The papers fit two
+  normals to it; `estimate_gaussian(variance="fitted")` does so by name and flags it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from coalmine.canaries.planting import Planting
+from coalmine.contracts import Array, Canaries, Null, Sightings
+from coalmine.errors import MismatchError
+from coalmine.nulls import MaxNull
+from coalmine.scores import MAXIMUM, Scores
+from coalmine.views.view import NullChoice, Threat, check, law_of_one, spreads_of, table
+
+
+@dataclass(frozen=True)
+class FinalModel(Threat):
+    """The adversary of a published model: cosine of the canary with all that training changed.
+
+    With `whole_model` the cosine is with the final parameters themselves, as the papers print it.
+    """
+
+    whole_model: bool = False
+
+    @property
+    def name(self) -> str:
+        """In words, for reports."""
+        return "final model, with its start" if self.whole_model else "final model"
+
+    @property
+    def sees(self) -> str:
+        """All steps together, or the model."""
+        return "model" if self.whole_model else "drift"
+
+    def scores(self, sightings: Sightings, planting: Planting, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
+        """The cosine of each canary of the pool with the last vector."""
+        check(sightings, planting, canaries, self.sees, null)
+        if sightings.rounds.size != 1:
+            raise MismatchError(f"the final model is one vector; these sightings have {sightings.rounds.size} rows.")
+        cosines, norm = _largest(sightings), float(sightings.norm[0])
+        spread = float(spreads_of(sightings, planting, canaries)[0]) / norm if norm > 0 else sightings.dim**-0.5
+        law = law_of_one(canaries, sightings, spread) if null == "law" else None
+        return _cosine_table(self, self.name, "cosine", sightings, planting, cosines, law)
+
+
+@dataclass(frozen=True)
+class EveryRelease(Threat):
+    """The adversary who sees every release but not who took part when: the largest cosine over rounds.
+
+    With `post_momentum` the cosines are with the steps of the model, after the server's optimiser, as in the papers' code.
+    """
+
+    post_momentum: bool = False
+
+    @property
+    def name(self) -> str:
+        """In words, for reports."""
+        return "every release, after momentum" if self.post_momentum else "every release"
+
+    @property
+    def sees(self) -> str:
+        """The released means, or the steps of the model."""
+        return "step" if self.post_momentum else "mean"
+
+    def scores(self, sightings: Sightings, planting: Planting, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
+        """The largest cosine of each canary of the pool, over all rounds.
+
+        The law of one round has a variance of at most 1/d whatever else was released (the canaries of a transform leave less to
+        each other), and P(max >= t) <= rounds P(one >= t).
+        """
+        check(sightings, planting, canaries, self.sees, null)
+        one = law_of_one(canaries, sightings, sightings.dim**-0.5) if null == "law" else None
+        law = None if one is None else MaxNull(one, sightings.rounds.size)
+        statistic = f"{MAXIMUM} over rounds of the cosine"
+        return _cosine_table(self, self.name, statistic, sightings, planting, _largest(sightings), law)
+
+
+def _largest(sightings: Sightings) -> Array:
+    """By column, the largest cosine over the rows; with a vector that is 0 the cosine is 0."""
+    found = np.full(sightings.inner.shape[1], -np.inf)
+    for inner, norm in zip(sightings.inner, sightings.norm, strict=True):
+        np.maximum(found, inner / norm if norm > 0 else 0.0, out=found)
+    return np.asarray(np.clip(found, -1.0, 1.0))  # beyond by rounding alone
+
+
+def _cosine_table(
+    view: Threat, name: str, statistic: str, sightings: Sightings, planting: Planting, cosines: Array, law: Null | None
+) -> Scores:
+    pool = sightings.pool
+    return table(
+        view,
+        name,
+        statistic,
+        sightings,
+        planting,
+        members=np.arange(pool),
+        values=cosines[:pool],
+        law=law,
+        columns=np.arange(pool, cosines.size),
+        unused=cosines[pool:],
+    )

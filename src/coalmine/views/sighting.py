@@ -1,0 +1,124 @@
+"""From a released vector to a row of `Sightings`: inner products with canaries and with unused directions.
+
+Columns are the pool, then `spare` unused directions of the same family, then the pool of a second family none of which is ever
+inserted (`unused`). The last is how sphere canaries, which have no spare directions, get theirs: a `TransformCanaries` with a
+seed of its own costs one transform for thousands of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from coalmine import _validate
+from coalmine.contracts import Array, Canaries, Sightings, Vector
+from coalmine.errors import NonFiniteError
+
+KINDS = ("mean", "residual", "step", "drift", "model")
+LEAST_PARAMETERS = 500  # in fewer, the scores of a layer say nothing about its noise
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What the canaries see of one vector: a row of `Sightings`."""
+
+    inner: Array  # with unit directions; within a group, divided by their length there
+    norm: float
+
+
+def sight(
+    canaries: Canaries,
+    vector: Vector,
+    *,
+    spare: int = 0,
+    unused: Canaries | None = None,
+    group: slice | None = None,
+    reach: Array | None = None,
+) -> Sight:
+    """One vector seen by the canaries, by `spare` unused directions, and by the pool of `unused`.
+
+    With `group` only those coordinates count; `reach`, from `reach_of` once before the run, is how long directions are there.
+
+    >>> from coalmine.canaries import TransformCanaries
+    >>> canaries = TransformCanaries(1000, 3, secret_seed=1)
+    >>> seen = sight(canaries, 2 * canaries.update(1), spare=5)
+    >>> seen.inner.size, bool(seen.inner[1] > 1.999), round(seen.norm, 3)
+    (8, True, 2.0)
+    """
+    inner = canaries.project(vector, spare=spare, group=group) / canaries.norm
+    if unused is not None:
+        inner = np.concatenate([inner, unused.project(vector, group=group) / unused.norm])
+    if (group is None) != (reach is None):
+        raise ValueError("group and reach belong together: reach_of(canaries, group, ...) measures the directions there.")
+    if reach is not None:
+        if reach.shape != inner.shape:
+            raise ValueError(f"reach must have one entry per direction ({inner.size}); got shape {reach.shape}.")
+        inner = np.divide(inner, reach, out=np.zeros_like(inner), where=reach > 0)
+    part = np.asarray(vector if group is None else vector[group])
+    return Sight(inner, float(np.sqrt(np.square(part, dtype=np.float64).sum())))
+
+
+def reach_of(canaries: Canaries, group: slice, *, spare: int = 0, unused: Canaries | None = None) -> Array:
+    """How long each direction is within a group of coordinates, in the order of the columns of `sight`."""
+    lengths = canaries.norms([group], spare=spare)[0] / canaries.norm
+    return lengths if unused is None else np.concatenate([lengths, unused.norms([group])[0] / unused.norm])
+
+
+def stack(
+    sights: Sequence[Sight],
+    *,
+    kind: str,
+    rounds: ArrayLike,
+    amplitude: ArrayLike,
+    pool: int,
+    dim: int,
+    group: str | None = None,
+    reach: Array | None = None,
+) -> Sightings:
+    """Rows put together, in the order of `rounds`; `amplitude` is what taking part adds to a canary's inner product.
+
+    `dim` is the number of coordinates seen: the group's, within a group.
+    """
+    _validate.one_of("kind", kind, KINDS)
+    numbers, sizes = np.asarray(rounds), np.asarray(amplitude, dtype=np.float64)
+    if not sights or numbers.shape != (len(sights),) or not np.issubdtype(numbers.dtype, np.integer):
+        raise ValueError(f"rounds must hold one whole number for each of the {len(sights)} rows, at least one.")
+    sizes = np.broadcast_to(sizes, numbers.shape).copy()
+    widths = {row.inner.shape for row in sights}
+    if len(widths) > 1:
+        raise ValueError(f"all rows must have the same columns; got shapes {', '.join(map(str, sorted(widths)))}.")
+    return Sightings(
+        kind=kind,
+        rounds=numbers.astype(np.int64),
+        inner=np.stack([row.inner for row in sights]),
+        norm=np.array([row.norm for row in sights]),
+        amplitude=sizes,
+        pool=_validate.whole("pool", pool, least=1),
+        dim=_validate.whole("dim", dim, least=2),
+        reach=reach,
+        group=group,
+    )
+
+
+def groups_of(layers: Mapping[str, slice], least: int = LEAST_PARAMETERS) -> dict[str, slice]:
+    """The layers that are large enough to be judged on their own.
+
+    >>> groups_of({"embedding": slice(0, 9000), "bias": slice(9000, 9010)})
+    {'embedding': slice(0, 9000, None)}
+    """
+    least = _validate.whole("least", least, least=1)
+    return {name: place for name, place in layers.items() if place.stop - place.start >= least}
+
+
+def check_finite(sightings: Sightings) -> None:
+    """NaN or infinity stops the audit and says where it was."""
+    good = np.isfinite(sightings.norm) & np.isfinite(sightings.amplitude)
+    good &= np.array([bool(np.isfinite(row).all()) for row in sightings.inner])
+    if not good.all():
+        raise NonFiniteError(
+            f"NaN or infinity in what was seen of round {sightings.rounds[~good][0]} ({sightings.kind}): nothing was computed. "
+            "Find the update or the release that was not finite."
+        )

@@ -1,0 +1,187 @@
+"""What all views share: who plays, which null, and how a table of scores is filled.
+
+Null laws ("law") of a canary that took no part in what was seen:
+
+    family       one vector v                                     a filtered sum over rounds
+    sphere       cosine with v: `CosineNull`, exact               normal, spread measured on the unused directions
+    transform    normal with 1.16 nats of slack, spread exact:    the same, with the slack
+                 the rows that took no part share what the
+                 canaries leave of |v|²
+
+A spread that is measured carries how many directions it was measured on, and the tail allows for that (`GaussianNull`).
+
+"unused" is the alternative: the pool's held-out canaries and the unused directions, scored in the same way, speak for
+themselves. No law is assumed, and the bound has a ceiling of about log(directions) - 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine import _validate, accounting
+from coalmine.accounting import Relation
+from coalmine.canaries import TransformCanaries
+from coalmine.canaries.planting import Planting
+from coalmine.contracts import Array, Canaries, Claim, Game, IndexArray, Null, Sightings
+from coalmine.errors import AuditError, MismatchError, NotEnoughCanariesError
+from coalmine.nulls import CosineNull, GaussianNull
+from coalmine.scores import Scores
+from coalmine.views.sighting import check_finite
+
+NullChoice = Literal["law", "unused"]
+NULLS = ("law", "unused")
+SMALL_CLAIM = 8.0
+_ROUNDING = 1e-3  # of |v|/sqrt(d): below, a spread is the rounding of single-precision arithmetic
+
+
+@runtime_checkable
+class View(Protocol):
+    """A threat model: what its adversary sees, and the number that it makes of it for every canary."""
+
+    @property
+    def name(self) -> str:
+        """In words, for reports."""
+
+    @property
+    def sees(self) -> str:
+        """Which kind of `Sightings` it needs."""
+
+    def scores(self, sightings: Sightings, planting: Planting, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
+        """One number per canary of the pool, and its null."""
+
+    def game(self, planting: Planting) -> Game:
+        """The game that the scores are measured in."""
+
+    def claim(self, planting: Planting, *, noise_multiplier: float, delta: float) -> Claim:
+        """What an accountant proves in that game."""
+
+
+def choose_null(claim_epsilon: float) -> NullChoice:
+    """Which null to take, before the run: for a claim below 8 the unused directions suffice, above it the law has no ceiling.
+
+    >>> choose_null(4.4), choose_null(15.5)
+    ('unused', 'law')
+    """
+    return "unused" if _validate.number("claim_epsilon", claim_epsilon) < SMALL_CLAIM else "law"
+
+
+@dataclass(frozen=True)
+class Threat:
+    """Unit and relation of the game.
+
+    `relation=None` is the accountant's usual one for the canaries' pattern; canaries that replace clients are "replace-one".
+    """
+
+    unit: str = "client"
+    relation: Relation | None = None
+
+    knows_rounds = False
+
+    def game(self, planting: Planting) -> Game:
+        """The game that the scores are measured in."""
+        return accounting.game(planting.pattern, relation=self.relation, unit=self.unit, rounds_known=self.knows_rounds)
+
+    def claim(self, planting: Planting, *, noise_multiplier: float, delta: float) -> Claim:
+        """What an accountant proves for these canaries against this adversary.
+
+        Rounds unknown: sampling amplifies. Rounds known: it does not; canaries sampled at random then took part t times each,
+        t binomial, and the claim is the mean over t (see `coalmine.accounting`), not that of the most frequent canary.
+        """
+        return accounting.claim(
+            planting.pattern,
+            noise_multiplier=noise_multiplier,
+            delta=delta,
+            relation=self.relation,
+            unit=self.unit,
+            rounds_known=self.knows_rounds,
+        )
+
+
+def check(sightings: Sightings, planting: Planting, canaries: Canaries, sees: str, null: str) -> None:
+    """Is this what the view looks at, and do the three belong together?"""
+    _validate.one_of("null", null, NULLS)
+    if sightings.kind != sees:
+        raise MismatchError(f"this view sees sightings of kind {sees!r}; these are of kind {sightings.kind!r}.")
+    if not sightings.pool == planting.pool == canaries.count <= sightings.inner.shape[1]:
+        raise MismatchError(
+            f"sightings of {sightings.pool} canaries ({sightings.inner.shape[1]} columns), a planting of {planting.pool} and "
+            f"{canaries.count} canaries do not belong to one run."
+        )
+    if sightings.rounds.size and not 0 <= sightings.rounds.min() <= sightings.rounds.max() < planting.rounds:
+        raise MismatchError(f"sightings of round {sightings.rounds.max()} in a run of {planting.rounds} rounds.")
+    check_finite(sightings)
+
+
+def law_of_one(canaries: Canaries, sightings: Sightings, spread: float) -> Null:
+    """The law of a score x/|v| ("cosine") of one vector; for transform canaries its standard deviation is `spread`."""
+    if canaries.null is not None:
+        return CosineNull(sightings.dim)
+    return GaussianNull(spread, slack=slack_of(canaries))
+
+
+def slack_of(canaries: Canaries) -> float:
+    """Nats that a normal tail must give away for this family."""
+    if canaries.null is not None:
+        return 0.0
+    if isinstance(canaries, TransformCanaries):
+        return canaries.gaussian_null(1.0).slack
+    raise AuditError("the null law of these canaries is not known; take null='unused'.")
+
+
+def spreads_of(sightings: Sightings, planting: Planting, canaries: Canaries) -> Array:
+    """By row, the standard deviation of the inner product with a direction that took no part; 0 where the vector is 0.
+
+    Transform canaries: the squares of all rows of the map add up to |v|², so the mean over the rows that were not inserted is
+    known exactly: (|v|² - those of the inserted ones)/(d - their number). Others, and within a group, where rows are no longer
+    orthogonal: |v|/sqrt(d), as for any random direction.
+    """
+    average = sightings.norm / np.sqrt(sightings.dim)
+    if not isinstance(canaries, TransformCanaries) or sightings.group is not None:
+        return np.asarray(average)
+    inserted = np.flatnonzero(planting.inserted)
+    rest = np.empty_like(average)
+    for row, inner in enumerate(sightings.inner):
+        rest[row] = sightings.norm[row] ** 2 - np.square(inner[inserted]).sum()
+    others = max(sightings.dim - inserted.size, 1)
+    return np.asarray(np.maximum(np.sqrt(np.maximum(rest, 0.0) / others), _ROUNDING * average))
+
+
+def table(
+    view: Threat,
+    name: str,
+    statistic: str,
+    sightings: Sightings,
+    planting: Planting,
+    *,
+    members: IndexArray,
+    values: Array,
+    law: Null | None,
+    columns: IndexArray,
+    unused: Array,
+) -> Scores:
+    """The scores of the pool's `members`; with no law, also those of the unused `columns`, which had no coin."""
+    inserted: NDArray[np.bool_] = planting.inserted[members]
+    if not inserted.any():
+        raise NotEnoughCanariesError(
+            f"none of the {members.size} canaries that could be scored was inserted. Plant more canaries, or for more rounds."
+        )
+    assignment = "coins"
+    if law is None:
+        values, members = np.concatenate([values, unused]), np.concatenate([members, columns])
+        inserted = np.concatenate([inserted, np.zeros(columns.size, dtype=np.bool_)])
+        assignment = "coins" if columns.size == 0 else "fixed"
+    return Scores(
+        value=values,
+        inserted=inserted,
+        labels={"canary": members},
+        assignment=assignment,
+        null=law,
+        dim=sightings.dim,
+        statistic=statistic,
+        view=name if sightings.group is None else f"{name}, within {sightings.group}",
+        game=view.game(planting),
+    )
