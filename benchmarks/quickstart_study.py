@@ -2,7 +2,7 @@
 
 Every row is a run of the real trainer: the preset `quickstart` with a few keys changed, canaries included. Printed are the
 accuracy on held-out users with its standard error over users, the margin over always predicting the most frequent character
-of the training users in such errors, and the time. The noise is the largest with noise_multiplier sqrt(parameters) / 100 <= 1.5.
+of the training users in such errors, and the time. The noise is the largest with noise_multiplier · sqrt(d) / 100 <= 1.5.
 
     python benchmarks/quickstart_study.py [--quick] [--seeds 1] [--only NAME ...] [--output FILE]
 """
