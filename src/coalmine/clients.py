@@ -241,6 +241,7 @@ class Trainer:
                 used = int(plans[place][1].sum())
                 yield Update(changed[number], float(losses[number]) / used, min(len(examples), used), steps)
 
+    @torch.inference_mode()
     def _steps(
         self, shapes: tuple[torch.Size, ...], begin: Tensor, work: "list[_Client]"
     ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:

@@ -126,6 +126,6 @@ def _softmax_gradient(outputs: Tensor, targets: Tensor, share: Tensor) -> tuple[
     """The gradient of each copy's loss by its outputs, (copies, batch, classes), and the losses."""
     chosen = targets.unsqueeze(2)
     back = torch.log_softmax(outputs, 2)
-    loss = -(back.gather(2, chosen).squeeze(2) * share).sum(1)
-    back.exp_().scatter_add_(2, chosen, torch.full_like(chosen, -1, dtype=torch.float32))
-    return back.mul_(share.unsqueeze(2)), loss
+    loss = (back.gather(2, chosen).squeeze_(2) * share).sum(1)
+    back.exp_().scatter_add_(2, chosen, torch.full(chosen.shape, -1.0))
+    return back.mul_(share.unsqueeze(2)), loss.neg_()
