@@ -252,9 +252,9 @@ def main() -> None:
     options = parser.parse_args()
     path = Path(__file__).parent / "results" / "training.json"
     results = json.loads(path.read_text()) if options.only and path.exists() else {}
-    print(
-        f"{'':18}{'ours/s':>10}{'plain/s':>10}{'ratio':>8}{'one proc':>10}{'cpu':>7}{'of peak':>9}{'one proc':>10}{'cpu':>7}  required"
-    )
+    heads = (("ours/s", 10), ("plain/s", 10), ("ratio", 8), ("one proc", 10), ("cpu", 7))
+    heads += (("of peak", 9), ("one proc", 10), ("cpu", 7))
+    print(" " * 18 + "".join(f"{head:>{width}}" for head, width in heads) + "  required")
     for name in options.only or TASKS:
         rows = results[name] = measure(name, options.passes)
         rates = rows["examples_per_second"]

@@ -9,8 +9,8 @@ Where we depart, and why:
   it changes little, and without it an update is a function of the parameters and the batches alone.
 * The same sums in an order that costs less. Channels come last in memory throughout, so that the inputs of the hidden layer are
   those of the usual order, permuted. The first convolution is a product with the image moved by 0 to 2 pixels, since with one
-  channel the gradient of a convolution costs more than its work. The second one's bias and its rectifier come after the pooling, where
-  there is a quarter as much to do: the largest of four numbers stays the largest.
+  channel the gradient of a convolution costs more than its work. The second one's bias and rectifier come after the pooling,
+  where there is a quarter as much to do: the largest of four numbers stays the largest.
 """
 
 from collections.abc import Sequence
