@@ -226,7 +226,7 @@ class RunDirectory:
         from safetensors.numpy import save
 
         about = json.dumps({"schema": SCHEMA, "rounds": rounds, "logs": self._logs, "seals": self._seals}, sort_keys=True)
-        packed = {name: np.ascontiguousarray(value) for name, value in state.items()}
+        packed = {name: np.asarray(value, order="C") for name, value in state.items()}
         self._write(_STATE, save(packed, metadata={"coalmine": about, "sha256": _digest(about, state)}))
 
     def _read_checkpoint(self) -> tuple[dict[str, Any], State]:
@@ -299,7 +299,7 @@ def _digest(about: str, state: State) -> str:
     """A fingerprint of a checkpoint."""
     digest = hashlib.sha256(about.encode())
     for name in sorted(state):
-        value = np.ascontiguousarray(state[name])
+        value = state[name]
         digest.update(f"{name}|{value.dtype.str}|{value.shape}|".encode())
         digest.update(value.tobytes())
     return digest.hexdigest()
