@@ -9,7 +9,7 @@ strikes at an exact place in the child, and a time after which the child is kill
               {"at": "rename", "file": f, "nth": n, "do": what}    the n-th time that something is renamed to such a file
               {"at": "client", "round": n, "do": "nan"}            an update of round n turns NaN
               what: "half" (write half of the bytes, then SIGKILL), "before", "after" (SIGKILL), or an errno
-    kill      {"once": file, "after": seconds}: a SIGKILL so long after the file is there; {..., "signal": n}: to its whole group
+    kill      {"once": file, "after": seconds}: SIGKILL so long after the file is there; with "signal": that, to its whole group
     job       "deadly" or "restless": see the classes below
     limits    {"FSIZE": bytes}
     drop      true: without root's right to ignore permissions
