@@ -41,7 +41,7 @@ def test_with_a_worker_that_is_killed(coalmine, alone, same, tmp_path):
     same(tmp_path / "run", out)
 
 
-def test_twice_in_one_process(coalmine, alone, same, small, tmp_path):
+def test_twice_in_one_process(coalmine, alone, same, small, secret, tmp_path):
     """The first run leaves nothing behind that the second could notice, nor does another one between them."""
     out, printed = alone
     sets = [word for change in small for word in ("--set", change)]
@@ -50,9 +50,9 @@ def test_twice_in_one_process(coalmine, alone, same, small, tmp_path):
         return ("run", "tiny", *sets, "--workers", 1, "--out", tmp_path / name, "--quiet", "--json", *more)
 
     ended = coalmine.several(
-        words("a", "--secret-seed", 0x5EC2E7_0F_A11_7E575),
+        words("a", "--secret-seed", secret),
         words("other", "--set", "run.seed=1", "--secret-seed", 3),
-        words("b", "--secret-seed", 0x5EC2E7_0F_A11_7E575),
+        words("b", "--secret-seed", secret),
     )
     assert ended.out.startswith(printed) and ended.out.endswith(printed)
     assert (tmp_path / "other" / "result.json").read_text() == ended.out.removeprefix(printed).removesuffix(printed)
@@ -60,7 +60,7 @@ def test_twice_in_one_process(coalmine, alone, same, small, tmp_path):
     same(tmp_path / "b", out)
 
 
-def test_with_more_threads(coalmine, alone, same, small, tmp_path):
+def test_with_more_threads(coalmine, alone, same, small, secret, tmp_path):
     """A process of its own, where libraries may use as many threads as they like."""
     import os
     import subprocess
@@ -69,7 +69,7 @@ def test_with_more_threads(coalmine, alone, same, small, tmp_path):
 
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     sets = [word for change in small for word in ("--set", change)]
-    words = ["run", "tiny", *sets, "--workers", "1", "--out", tmp_path / "run", "--secret-seed", str(0x5EC2E7_0F_A11_7E575)]
+    words = ["run", "tiny", *sets, "--workers", "1", "--out", tmp_path / "run", "--secret-seed", str(secret)]
     done = subprocess.run(
         [Path(sys.executable).with_name("coalmine"), *words, "--json"], capture_output=True, text=True, env=environment
     )
