@@ -7,6 +7,7 @@ one. The secret seed is no part of the configuration: it would end up in files.
 from __future__ import annotations
 
 import difflib
+import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -217,6 +218,22 @@ def write_config(config: Config, about: Mapping[str, Any]) -> str:
     import tomli_w
 
     return tomli_w.dumps({"about": dict(about), **config.model_dump(mode="json", exclude_none=True)})
+
+
+def about_run(text: str) -> Mapping[str, Any]:
+    """What a run wrote about itself into its configuration."""
+    found: dict[str, Any] = tomllib.loads(text)["about"]
+    return found
+
+
+def fingerprint(config: Config) -> str:
+    """The SHA-256 of all that can change a result: not of the number of workers, nor of where the data files are."""
+    import tomli_w
+
+    told = config.model_dump(mode="json", exclude_none=True)
+    del told["run"]["workers"]
+    told["data"]["options"].pop("data_dir", None)
+    return hashlib.sha256(tomli_w.dumps(told).encode()).hexdigest()
 
 
 def _presets() -> Any:

@@ -131,8 +131,9 @@ class Federation:
         if self.plants:
             _plant(total, self.plants, planted, self.mechanism, public)
         release, mechanism = self.mechanism.release(_part(state, "mechanism"), total, public, self.secret)
-        step, server = self.server.step(_part(state, "server"), release.vector)
-        parameters = state["parameters"] + step
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at next
+            step, server = self.server.step(_part(state, "server"), release.vector)
+            parameters = state["parameters"] + step
         if not (np.isfinite(parameters.min()) and np.isfinite(parameters.max())):
             raise NonFiniteError(f"round {number}: the model is not finite after the server's step. Lower the learning rates.")
         after = {

@@ -12,7 +12,9 @@
 
 What is appended comes first, then the checkpoint, written aside and renamed: it says how much of the appended files counts.
 After a kill, what was appended beyond that is cut off. So a kill loses the current round at most, and going on gives the same
-bits as never having stopped. Nothing here is pickled, and nothing but `secret.json` holds the secret seed.
+bits as never having stopped. The checkpoint has fingerprints of all that a run goes on from, itself and the configuration
+included; they are looked at before anything is changed. Nothing here is pickled, and nothing but `secret.json` holds the secret
+seed.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
+import shutil
 import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,16 +39,18 @@ from coalmine.contracts import Array, State
 from coalmine.errors import RunDirectoryError
 
 SCHEMA = "coalmine-run/1"
+_CONFIG, _SECRET, _EVENTS, _LAST = "config.toml", "secret.json", "events.jsonl", "training.json"
 _STATE = "checkpoint/state.safetensors"
-_LAST = "training.json"
+_GO_ON = "What was already written is intact; after mending this, `coalmine resume` goes on from the last finished round."
+_AGAIN = "Nothing was begun; after mending this, start again."
 
 
 class _Log(NamedTuple):
     """How much of an appended file counts."""
 
-    size: int
-    check: int
-    width: int  # numbers in a row
+    size: int = 0
+    check: int = 0
+    width: int = 0  # numbers in a row
 
 
 class RunDirectory:
@@ -51,21 +58,22 @@ class RunDirectory:
 
     def __init__(self, path: Path):
         self.path = path
-        self._logs: dict[str, _Log] = {}
+        self._logs: dict[str, _Log] = {}  # by the name of the file
 
     @classmethod
     def create(cls, path: str | Path, *, config: str, secret_seed: int | None) -> RunDirectory:
         """A new directory with its configuration and its secret, if it keeps one of its own."""
         run = cls(Path(path))
-        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
-            raise RunDirectoryError(
-                f"{str(run.path)!r} already exists and is not empty. Choose another --out, or go on with `coalmine resume`."
-            )
-        with run._writing():
-            run._checkpoint.mkdir(parents=True)
-            if secret_seed is not None:
-                run._write_secret(secret_seed)
-            run.write("config.toml", config.encode())  # last: a directory without it was never begun
+        with run._writing(_AGAIN):
+            if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+                raise RunDirectoryError(
+                    f"{str(run.path)!r} already exists and is not empty. Choose another --out, or go on with `coalmine resume`."
+                )
+            try:
+                run._begin(config, secret_seed)
+            except OSError:
+                run._empty()
+                raise
         return run
 
     @classmethod
@@ -74,29 +82,29 @@ class RunDirectory:
         run = cls(Path(path))
         if not run.path.is_dir():
             raise RunDirectoryError(f"there is no run directory {str(path)!r}; `coalmine run --out` makes one.")
-        if not (run.path / "config.toml").is_file():
-            raise RunDirectoryError(
-                f"{str(path)!r} is not a run directory: it has no config.toml. Start again with a new --out."
-            )
+        if not (run.path / _CONFIG).is_file():
+            raise RunDirectoryError(f"{str(path)!r} is not a run directory: it has no {_CONFIG}. Start again with a new --out.")
         return run
 
-    @property
-    def _checkpoint(self) -> Path:
-        return self.path / "checkpoint"
+    def inner(self, name: str, *, config: str) -> RunDirectory:
+        """A run inside this one, without a secret of its own; one that was killed before it began is made again."""
+        path = self.path / name
+        if (path / _CONFIG).is_file():
+            return RunDirectory.open(path)
+        with self._writing():
+            if path.is_dir():
+                RunDirectory(path)._empty()
+        return RunDirectory.create(path, config=config, secret_seed=None)
 
     @property
     def config(self) -> str:
-        """The text of config.toml."""
-        return self._read("config.toml").decode(errors="replace")
+        """The text of config.toml, as the run began with it."""
+        return self._unchanged(_CONFIG).decode()
 
     @property
     def secret_seed(self) -> int:
         """The secret seed; it may not be printed, logged or stored elsewhere."""
-        try:
-            stored = json.loads(self._read("secret.json"))
-            return int(stored["secret_seed"], 16)
-        except (ValueError, KeyError, TypeError):
-            raise RunDirectoryError("secret.json is not what a run wrote; without it this run cannot go on.") from None
+        return int(json.loads(self._unchanged(_SECRET))["secret_seed"], 16)
 
     @property
     def finished(self) -> bool:
@@ -122,139 +130,176 @@ class RunDirectory:
 
     def write(self, name: str, data: bytes) -> None:
         """A whole file, or the old one: never half of it."""
+        with self._writing():
+            self._write(name, data)
+
+    def save(self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any]) -> None:
+        """What a finished round leaves: a row for every log, a line of events, and then the checkpoint."""
+        line = {"time": round(time.time(), 3), "round": rounds - 1, **{name: _finite(value) for name, value in event.items()}}
+        with self._writing():
+            for name, row in rows.items():
+                self._append(_rows(name), row.astype("<f8").tobytes(), row.size)
+            self._append(_EVENTS, json.dumps(line, allow_nan=False).encode() + b"\n")
+            self._write_checkpoint(rounds, state)
+
+    def load(self) -> tuple[int, State]:
+        """(finished rounds, the state after them); everything beyond them is cut off. Before the first round: (0, nothing)."""
+        about, state = self._read_checkpoint()
+        logs = {name: _Log(*log) for name, log in about["logs"].items()}
+        for name, log in logs.items():
+            data = self._read(name)[: log.size]
+            if len(data) != log.size or zlib.crc32(data) != log.check:
+                raise self._damaged(name)
+        with self._writing():
+            for path in (self.path / _EVENTS, *self.path.glob(_rows("*"))):
+                size = logs.get(path.relative_to(self.path).as_posix(), _Log()).size
+                if path.is_file() and path.stat().st_size > size:
+                    os.truncate(path, size)
+        self._logs = logs
+        return about["rounds"], state
+
+    def rows(self, name: str) -> Array:
+        """All rows of a log."""
+        data = np.frombuffer(self._read(_rows(name)), dtype="<f8")
+        return data.reshape(-1, self._logs[_rows(name)].width).astype(np.float64)
+
+    def has_rows(self, name: str) -> bool:
+        """Whether a log has any row."""
+        return _rows(name) in self._logs
+
+    def events(self) -> list[dict[str, Any]]:
+        """All lines of events.jsonl."""
+        found = []
+        for line in self._read(_EVENTS).decode(errors="replace").splitlines():
+            with suppress(ValueError):  # the last line of a killed run may be half a line
+                found.append(json.loads(line))
+        return found
+
+    def damaged(self, name: str, remedy: str) -> RunDirectoryError:
+        """That a file is not what the run wrote, and what can be done."""
+        return RunDirectoryError(f"{str(self.path / name)!r} is damaged or missing: it is not what the run wrote. {remedy}")
+
+    def _begin(self, config: str, secret_seed: int | None) -> None:
+        """Everything before the first round; config.toml comes last, since a directory without it was never begun."""
+        self.path.joinpath(_STATE).parent.mkdir(parents=True)
+        files = {_CONFIG: config.encode()}
+        if secret_seed is not None:
+            text = json.dumps({"schema": "coalmine-secret/1", "secret_seed": hex(secret_seed)}) + "\n"
+            files[_SECRET] = text.encode()
+            descriptor = os.open(self.path / _SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(files[_SECRET])
+        self._seals = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+        self._write_checkpoint(0, {})
+        self._write(_CONFIG, files[_CONFIG])
+
+    def _empty(self) -> None:
+        """Remove what was made and not begun."""
+        for path in self.path.iterdir() if self.path.is_dir() else ():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def _write(self, name: str, data: bytes) -> None:
         path = self.path / name
         aside = path.with_name(path.name + ".part")
-        with self._writing():
-            path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        try:
             with aside.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(path)
+        except OSError:
+            with suppress(OSError):  # half a file would only take up a disk that may be full
+                aside.unlink()
+            raise
 
-    def save(self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any]) -> None:
-        """What a finished round leaves: a row for every log, a line of events, and then the checkpoint."""
+    def _append(self, name: str, data: bytes, width: int = 0) -> None:
+        log = self._logs.get(name, _Log())
+        with (self.path / name).open("ab") as file:
+            file.write(data)
+        self._logs[name] = _Log(log.size + len(data), zlib.crc32(data, log.check), width)
+
+    def _write_checkpoint(self, rounds: int, state: State) -> None:
         from safetensors.numpy import save
 
-        with self._writing():
-            for name, row in rows.items():
-                self._append(name, row)
-            events = self._append_event({"round": rounds - 1, **event})
-        about = {"schema": SCHEMA, "rounds": rounds, "events": events, "logs": self._logs, "sha256": _digest(state)}
-        packed = {name: np.ascontiguousarray(value) for name, value in state.items()}
-        self.write(_STATE, save(packed, metadata={"coalmine": json.dumps(about, sort_keys=True)}))
-
-    def load(self) -> tuple[int, State]:
-        """(finished rounds, the state after them); everything beyond them is cut off. Before the first round: (0, nothing)."""
-        about, state = self._read_checkpoint()
-        with self._writing():
-            self._cut(self.path / "events.jsonl", about["events"])
-            self._logs = {name: _Log(*log) for name, log in about["logs"].items()}
-            for path in self._checkpoint.glob("*.rows"):
-                self._cut(path, self._logs[path.stem].size if path.stem in self._logs else 0)
-        for name, log in self._logs.items():
-            data = self._read(f"checkpoint/{name}.rows")
-            if len(data) != log.size or zlib.crc32(data) != log.check:
-                raise self._corrupted(f"checkpoint/{name}.rows")
-        return about["rounds"], state
-
-    def rows(self, name: str) -> Array:
-        """All rows of a log."""
-        data = np.frombuffer(self._read(f"checkpoint/{name}.rows"), dtype="<f8")
-        return data.reshape(-1, self._logs[name].width).astype(np.float64)
-
-    def has_rows(self, name: str) -> bool:
-        """Whether a log has any row."""
-        return name in self._logs
-
-    def note(self, event: Mapping[str, Any]) -> None:
-        """A line of events outside the rounds; a resumed run may cut it off again."""
-        with self._writing():
-            self._append_event(event)
-
-    def events(self) -> list[dict[str, Any]]:
-        """All lines of events.jsonl."""
-        found = []
-        for line in self._read("events.jsonl").decode(errors="replace").splitlines():
-            with suppress(ValueError):  # the last line of a killed run may be half a line
-                found.append(json.loads(line))
-        return found
-
-    def _append(self, name: str, row: Array) -> None:
-        data = row.astype("<f8").tobytes()
-        size, check, _ = self._logs.get(name, _Log(0, 0, 0))
-        with (self._checkpoint / f"{name}.rows").open("ab") as file:
-            file.write(data)
-        self._logs[name] = _Log(size + len(data), zlib.crc32(data, check), row.size)
-
-    def _append_event(self, event: Mapping[str, Any]) -> int:
-        line = json.dumps({"time": round(time.time(), 3), **event}, allow_nan=False)
-        with (self.path / "events.jsonl").open("ab") as file:
-            file.write(line.encode() + b"\n")
-            return file.tell()
+        about = json.dumps({"schema": SCHEMA, "rounds": rounds, "logs": self._logs, "seals": self._seals}, sort_keys=True)
+        packed = {name: np.asarray(value, order="C") for name, value in state.items()}
+        self._write(_STATE, save(packed, metadata={"coalmine": about, "sha256": _digest(about, state)}))
 
     def _read_checkpoint(self) -> tuple[dict[str, Any], State]:
-        if not (self.path / _STATE).is_file():
-            return {"rounds": 0, "events": 0, "logs": {}}, {}
         from safetensors import SafetensorError, safe_open
 
         try:
             with safe_open(self.path / _STATE, framework="numpy") as file:
-                about = json.loads((file.metadata() or {})["coalmine"])
-                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
-            schema, digest = about["schema"], about["sha256"]
+                metadata = file.metadata() or {}
+                about = json.loads(metadata["coalmine"])
+                schema = about["schema"]
+                if schema == SCHEMA:
+                    state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+                    intact = metadata["sha256"] == _digest(metadata["coalmine"], state)
         except (SafetensorError, ValueError, KeyError, TypeError, OSError):
-            raise self._corrupted(_STATE) from None
+            raise self._damaged(_STATE) from None
         if schema != SCHEMA:
             raise RunDirectoryError(
                 f"{str(self.path)!r} was written in the layout {schema!r}; this version reads {SCHEMA!r}. "
-                "Finish it with the version that config.toml names, or start a new run."
+                f"Finish it with the version that {_CONFIG} names, or start a new run."
             )
-        if digest != _digest(state):
-            raise self._corrupted(_STATE)
+        if not intact:
+            raise self._damaged(_STATE)
         return about, state
 
-    def _write_secret(self, secret_seed: int) -> None:
-        text = json.dumps({"schema": "coalmine-secret/1", "secret_seed": hex(secret_seed)}) + "\n"
-        descriptor = os.open(self.path / "secret.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
+    @cached_property
+    def _seals(self) -> dict[str, str]:
+        """Fingerprints of what is written once, before the first round."""
+        seals: dict[str, str] = self._read_checkpoint()[0]["seals"]
+        return seals
+
+    def _unchanged(self, name: str) -> bytes:
+        data = self._read(name)
+        if hashlib.sha256(data).hexdigest() != self._seals.get(name):
+            raise self._damaged(name)
+        return data
 
     def _read(self, name: str) -> bytes:
         try:
             return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            raise self._damaged(name) from None
         except OSError as error:
             raise RunDirectoryError(f"cannot read {str(self.path / name)!r}: {error.strerror or error}.") from None
 
-    def _cut(self, path: Path, size: int) -> None:
-        if path.is_file() and path.stat().st_size > size:
-            os.truncate(path, size)
-
-    def _corrupted(self, name: str) -> RunDirectoryError:
-        return RunDirectoryError(
-            f"{str(self.path / name)!r} is damaged: it is not what the run wrote. Nothing was changed. "
-            "Put back an intact copy of the directory, or start a new run."
-        )
+    def _damaged(self, name: str) -> RunDirectoryError:
+        return self.damaged(name, "Nothing was changed. Put back an intact copy, or start a new run.")
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, then: str = _GO_ON) -> Iterator[None]:
         """A disk that is full or a directory that may not be written is one message."""
         try:
             yield
         except OSError as error:
             reason = {errno.ENOSPC: "the disk is full", errno.EACCES: "permission denied", errno.EROFS: "it is read-only"}
             said = reason.get(error.errno or 0, error.strerror or str(error))
-            raise RunDirectoryError(
-                f"cannot write to {str(self.path)!r}: {said}. What was already written is intact; "
-                "after mending this, `coalmine resume` goes on from the last finished round."
-            ) from None
+            raise RunDirectoryError(f"cannot write to {str(self.path)!r}: {said}. {then}") from None
 
 
-def _digest(state: State) -> str:
-    """A fingerprint of the state."""
-    digest = hashlib.sha256()
+def _rows(name: str) -> str:
+    """The file of a log."""
+    return f"checkpoint/{name}.rows"
+
+
+def _finite(value: Any) -> Any:
+    """The value; a number that is none is left open."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _digest(about: str, state: State) -> str:
+    """A fingerprint of a checkpoint."""
+    digest = hashlib.sha256(about.encode())
     for name in sorted(state):
-        value = np.ascontiguousarray(state[name])
+        value = state[name]
         digest.update(f"{name}|{value.dtype.str}|{value.shape}|".encode())
         digest.update(value.tobytes())
     return digest.hexdigest()

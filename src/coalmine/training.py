@@ -25,16 +25,16 @@ import numpy as np
 from coalmine import accounting
 from coalmine.assembly import Material, clustered_accuracy, federation, material, without_noise_and_canaries
 from coalmine.audit import Measured, audit_views
-from coalmine.config import Config, parse_config, write_config
+from coalmine.config import Config, about_run, fingerprint, parse_config, write_config
 from coalmine.contracts import Array, Claim, Mechanism, Vector, plain
-from coalmine.errors import AuditError
+from coalmine.errors import AuditError, CoalmineError, RunDirectoryError
 from coalmine.estimators.anytime import anytime_epsilons
 from coalmine.estimators.power import Design
 from coalmine.federation import Federation, Round
 from coalmine.participation import Participation, Poisson, Repeated
 from coalmine.progress import Rounds
 from coalmine.result import AuditResult
-from coalmine.runs import RunDirectory
+from coalmine.runs import SCHEMA, RunDirectory
 from coalmine.scores import Scores
 from coalmine.views import KnownOthers, KnownRounds, View, choose_null
 from coalmine.watch import Layer, Watch
@@ -79,9 +79,9 @@ def run(
     `secret_seed` comes fresh from the operating system; giving it makes a run that can be repeated and is not private.
     """
     about = {
-        "schema": "coalmine-run/1",
+        "schema": SCHEMA,
         "secret": "fresh" if secret_seed is None else "given: reproducible, not private",
-        "versions": {name: version(name) for name in _PACKAGES},
+        "versions": _versions(),
     }
     given = given or material(told)
     seed = secrets.randbits(128) if secret_seed is None else secret_seed
@@ -100,11 +100,12 @@ def resume(
 ) -> Finished:
     """Go on where a run stopped; a finished one is read."""
     directory = RunDirectory.open(path)
+    if directory.finished:
+        return _read(directory)
+    _same_versions(directory)
     told = parse_config(directory.config, where=f"{path}/config.toml")
     if workers is not None:
         told = told.model_copy(update={"run": told.run.model_copy(update={"workers": workers})})
-    if directory.finished:
-        return _read(directory)
     return _go_on(directory, told, given or material(told), mechanism, quiet=quiet)
 
 
@@ -119,9 +120,30 @@ def _go_on(directory: RunDirectory, told: Config, given: Material, mechanism: Me
 
 
 def _read(directory: RunDirectory) -> Finished:
-    training = json.loads((directory.path / "training.json").read_text(encoding="utf-8"))
-    audited = (directory.path / "result.json").is_file()
-    return Finished(directory.path, training, AuditResult.load(directory.path) if audited else None)
+    name = "training.json"
+    try:
+        training = json.loads((directory.path / name).read_bytes())
+        audited, _ = training["audited"], training["in_words"]
+        name = "result.json"
+        return Finished(directory.path, training, AuditResult.load(directory.path) if audited else None)
+    except (ValueError, KeyError, TypeError, CoalmineError):
+        remedy = "Remove training.json, and `coalmine resume` writes all results again from the checkpoint."
+        raise directory.damaged(name, remedy) from None
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in _PACKAGES}
+
+
+def _same_versions(directory: RunDirectory) -> None:
+    """Other versions would give other bits."""
+    then, now = about_run(directory.config)["versions"], _versions()
+    changed = [f"{name} {then.get(name)} (here: {now[name]})" for name in now if then.get(name) != now[name]]
+    if changed:
+        raise RunDirectoryError(
+            f"{str(directory.path)!r} was begun with {', '.join(changed)}; going on would not give the result of an "
+            "uninterrupted run. Install the versions that config.toml names, or start a new run."
+        )
 
 
 class _Training:
@@ -157,12 +179,8 @@ class _Training:
 
     def reference(self, *, quiet: bool) -> None:
         """The same without noise and canaries, in a directory inside this one."""
-        path = self.directory.path / "reference"
         told = without_noise_and_canaries(self.told)
-        exists = (path / "config.toml").is_file()
-        inner = (
-            RunDirectory.open(path) if exists else RunDirectory.create(path, config=write_config(told, {}), secret_seed=None)
-        )
+        inner = self.directory.inner("reference", config=write_config(told, {}))
         job = federation(told, self.given, self.secret_seed)  # the same cohorts
         _Training(told, self.given, job, inner, self.secret_seed).train("the same without noise and canaries", quiet=quiet)
 
@@ -173,7 +191,7 @@ class _Training:
         _, state = self.directory.load()
         model = save({"parameters": state["parameters"]}, metadata={"model": self.given.model.name})
         self.directory.write("model.safetensors", model)
-        training = self._summary(hashlib.sha256(model).hexdigest())
+        training = {**self._summary(hashlib.sha256(model).hexdigest()), "audited": self.watch is not None}
         result = None
         if self.watch is not None:
             result = self._audit(self.watch, state["parameters"])
@@ -235,7 +253,7 @@ class _Training:
         return self.given.held_out is not None and (last or bool(every and (number + 1) % every == 0))
 
     def _caveats(self) -> tuple[str, ...]:
-        given = "given" in self.directory.config.split("[about]", 1)[-1].split("\n[", 1)[0]
+        given = about_run(self.directory.config)["secret"] != "fresh"
         said = ("secret seed: it was given, so that this result is reproducible and the run is not private",) if given else ()
         return (*said, *self.job.mechanism.flags)
 
@@ -258,7 +276,7 @@ class _Training:
             **{f"mean_{name}": value for name, value in mean.items()},
             "largest_canary_share": max(event["canary_share"] for event in rounds),
             "model_sha256": model_hash,
-            "config_sha256": hashlib.sha256(self.directory.config.encode()).hexdigest(),
+            "config_sha256": fingerprint(self.told),
             "secret_sha256": hashlib.sha256(f"coalmine secret seed {self.secret_seed:x}".encode()).hexdigest(),
         }
         words = {
@@ -268,7 +286,7 @@ class _Training:
             f"unclipped updates {100 * mean['unclipped_clients']:.0f}%, "
             f"with canaries {100 * mean['unclipped_with_canaries']:.0f}%",
         }
-        if "accuracy" in last:
+        if last.get("accuracy") is not None:
             about |= {name: last[name] for name in ("accuracy", "accuracy_error", "loss")}
             about["baseline_accuracy"], about["baseline_error"] = self.given.baseline
             words["learned"] = self._learned(about)
@@ -279,7 +297,7 @@ class _Training:
         shown += f"always the most frequent: {_percent(about['baseline_accuracy'], about['baseline_error'])}"
         path = self.directory.path / "reference"
         if (path / "config.toml").is_file():
-            last = [event for event in RunDirectory.open(path).events() if "accuracy" in event][-1]
+            last = RunDirectory.open(path).events()[-1]
             about["reference_accuracy"], about["reference_error"] = last["accuracy"], last["accuracy_error"]
             shown += f"; without noise and canaries: {_percent(last['accuracy'], last['accuracy_error'])}"
         return shown

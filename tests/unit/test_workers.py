@@ -1,0 +1,206 @@
+"""Processes that share work: order, errors, deaths and interruptions."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from coalmine.errors import CoalmineError, NonFiniteError
+from coalmine.workers import Workers
+
+JOBS = """
+    import os, signal, time
+    from dataclasses import dataclass
+    from coalmine.errors import NonFiniteError
+
+    @dataclass
+    class Job:
+        folder: str = ""
+        prepared: bool = False
+
+        def prepare(self):
+            self.prepared = True
+
+        def __call__(self, task):
+            assert self.prepared
+            return getattr(self, task[0])(*task[1:])
+
+        def double(self, number, delay=0.0):
+            time.sleep(delay)
+            return 2 * number
+
+        def fail(self, number, delay=0.0):
+            time.sleep(delay)
+            raise NonFiniteError(f"task {number}")
+
+        def stumble(self):
+            return None.shape
+
+        def die(self, number, times):
+            for place in range(times):
+                try:
+                    os.close(os.open(f"{self.folder}/grave-{number}-{place}", os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    continue
+                os.kill(os.getpid(), signal.SIGKILL)
+            return 2 * number
+
+        def sleep(self):
+            open(f"{self.folder}/asleep-{os.getpid()}", "w").close()
+            time.sleep(600)
+
+    class Unprepared(Job):
+        def prepare(self):
+            os._exit(3)
+"""
+
+
+@pytest.fixture
+def jobs(tmp_path, monkeypatch):
+    """A module that workers can import."""
+    name = f"jobs_of_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(textwrap.dedent(JOBS))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield __import__(name)
+    sys.modules.pop(name)
+
+
+def work(count, job, tasks):
+    with Workers(count, job) as workers:
+        return workers.map(tasks)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_results_come_in_the_order_of_the_tasks(jobs, count):
+    """Whichever is done first: early tasks take longest."""
+    tasks = [("double", number, 0.02 * (6 - number)) for number in range(7)]
+    with Workers(count, jobs.Job()) as workers:
+        assert workers.map(tasks) == [0, 2, 4, 6, 8, 10, 12]
+        assert workers.map(tasks[:1]) == [0]  # the same processes go on
+        assert workers.map([]) == []
+
+
+def test_one_worker_is_this_process(jobs):
+    job = jobs.Job()
+    assert work(1, job, [("double", 4)]) == [8]
+    assert job.prepared
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5])
+def test_how_many(jobs, count):
+    with pytest.raises(ValueError, match="workers="):
+        Workers(count, jobs.Job())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_errors_travel_and_the_first_in_order_is_told(jobs, count):
+    tasks = [("double", 0), ("fail", 1, 0.2), ("fail", 2), ("double", 3)]
+    with pytest.raises(NonFiniteError, match="task 1"):
+        work(count, jobs.Job(), tasks)
+
+
+def test_a_fault_of_the_job_is_told_as_it_is(jobs):
+    """An AttributeError of a model is not a matter of travelling."""
+    with pytest.raises(AttributeError, match="shape"):
+        work(2, jobs.Job(), [("stumble",)])
+
+
+def test_work_goes_on_after_an_error(jobs):
+    with Workers(2, jobs.Job()) as workers:
+        with pytest.raises(NonFiniteError):
+            workers.map([("fail", 1), *[("double", number) for number in range(20)]])
+        assert workers.map([("double", 5)]) == [10]
+
+
+def test_the_tasks_of_a_dead_worker_are_done_again(jobs, tmp_path):
+    tasks = [("double", 0), ("die", 1, 1), ("double", 2, 0.1), ("die", 3, 1), ("double", 4)]
+    assert work(2, jobs.Job(str(tmp_path)), tasks) == [0, 2, 4, 6, 8]
+    assert len(list(tmp_path.glob("grave-*"))) == 2
+
+
+def test_workers_that_die_again_and_again(jobs, tmp_path):
+    with Workers(2, jobs.Job(str(tmp_path))) as workers:
+        workers.map([("double", 1)])
+        with pytest.raises(CoalmineError, match=r"died 5 times .* --workers 1"):
+            workers.map([("double", 0), ("die", 1, 99)])
+    assert len(list(tmp_path.glob("grave-*"))) == 5
+
+
+def test_workers_that_cannot_begin(jobs):
+    with pytest.raises(CoalmineError, match="died before they did anything"):
+        work(2, jobs.Unprepared(), [("double", 1)])
+
+
+@pytest.mark.parametrize("cargo", [lambda: None, threading.Lock()], ids=["function", "lock"])
+def test_what_cannot_travel(jobs, cargo):
+    with pytest.raises(CoalmineError, match=r"cannot travel to other processes.*use one worker"):
+        work(2, jobs.Job(cargo), [("double", 1)])
+    assert work(1, jobs.Job(cargo), [("double", 1)]) == [2]
+
+
+SCRIPT = """
+    import sys
+    sys.path.insert(0, {folder!r})
+    from {module} import Job
+    from coalmine.workers import Workers
+
+    if __name__ == "__main__":
+        try:
+            with Workers(2, Job({folder!r})) as workers:
+                workers.map([("sleep",)] * 4)
+        except KeyboardInterrupt:
+            print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("asleep", [True, False], ids=["at work", "while they begin"])
+def test_an_interruption_ends_all_at_once(jobs, tmp_path, asleep):
+    """Ctrl-C goes to the whole group: the parent alone answers, and nobody finishes ten minutes of work first."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT).format(folder=str(tmp_path), module=jobs.__name__))
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, script], start_new_session=True, **streams) as process:
+        group = process.pid
+        if asleep:
+            wait_for(lambda: len(list(tmp_path.glob("asleep-*"))) == 2)
+        else:
+            wait_for(lambda: len(members(group)) >= 3)
+        os.killpg(group, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (out, err, process.returncode) == ("interrupted\n", "", 0)
+    wait_for(lambda: not members(group))
+
+
+def test_nobody_outlives_a_parent_that_is_killed(jobs, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT).format(folder=str(tmp_path), module=jobs.__name__))
+    with subprocess.Popen([sys.executable, script], start_new_session=True) as process:
+        wait_for(lambda: len(list(tmp_path.glob("asleep-*"))) == 2)
+        process.kill()
+    wait_for(lambda: not members(process.pid))
+
+
+def wait_for(condition, patience=60.0):
+    until = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.01)
+
+
+def members(group):
+    """Living processes of a group, from Linux's list."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, number = path.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(number) == group and state != "Z":
+            found.append(path.parent.name)
+    return found
