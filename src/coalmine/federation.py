@@ -43,6 +43,7 @@ from coalmine.models import Model
 from coalmine.participation import FixedSize, Participation, Poisson
 from coalmine.workers import Workers
 
+_GROUPS = 16  # work items of a round, at most: enough to keep workers evenly busy, few enough that moving sums costs little
 _SHARDS = 8  # work items of an evaluation
 OVER_LONG = 1e4  # clip norms: a canary that already has the clip norm is blind to clipping bugs
 
@@ -157,7 +158,7 @@ class Federation:
 
     def _groups(self, cohort: IndexArray, parameters: Vector, public: Public) -> list[Group]:
         users = [self.data.users[place] for place in cohort]
-        size = self._group_size
+        size = self._group_size * -(-len(users) // (_GROUPS * self._group_size))
         return [Group(public, parameters, tuple(users[first : first + size])) for first in range(0, len(users), size)]
 
 

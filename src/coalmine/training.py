@@ -18,7 +18,7 @@ from functools import cached_property
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from coalmine import accounting
 from coalmine.assembly import Material, clustered_accuracy, federation, material, without_noise_and_canaries
 from coalmine.audit import Measured, audit_views
 from coalmine.config import Config, parse_config, write_config
-from coalmine.contracts import Array, Vector, plain
+from coalmine.contracts import Array, Claim, Vector, plain
+from coalmine.errors import AuditError
 from coalmine.estimators.anytime import anytime_epsilons
+from coalmine.estimators.power import Design
 from coalmine.federation import Federation, Round
 from coalmine.participation import Participation, Poisson, Repeated
 from coalmine.progress import Rounds
@@ -183,13 +185,28 @@ class _Training:
         """What a view sees, scored against the null that was chosen before the run, and its claim."""
         plants, privacy = watch.plants, self.told.privacy
         claim = view.claim(plants.planting, noise_multiplier=self.job.mechanism.noise_multiplier, delta=privacy.delta)
-        choice = choose_null(claim.epsilon) if self.told.audit.null == "auto" else self.told.audit.null
+        choice = self._null(watch, claim) if self.told.audit.null == "auto" else self.told.audit.null
         if view.sees in ("drift", "model"):
             start = self.job.model.initial(self.told.run.seed) if view.sees == "drift" else np.float32(0)
             seen = watch.final(view.sees, parameters - start, self.job.rounds, layer)
         else:
             seen = watch.sightings(self.directory, view.sees, layer)
         return Measured(view.scores(seen, plants.planting, plants.canaries, null=choice), claim)
+
+    def _null(self, watch: Watch, claim: Claim) -> Literal["law", "unused"]:
+        """Unused directions assume nothing; the law has no ceiling. Which one depends on nothing that the run can change.
+
+        For small claims the unused directions speak, if so many of them could convict a mechanism of half the noise.
+        """
+        if choose_null(claim.epsilon) == "law" or claim.half_noise_epsilon is None:
+            return "law"
+        pool, audit = watch.canaries.count, self.told.audit
+        design = Design(max(pool // 2, 1), pool // 2 + (watch.unused.count if watch.unused else watch.spare))
+        try:
+            bound = design.bound(audit.bound, delta=claim.delta, confidence=audit.confidence)
+        except AuditError:
+            return "law"
+        return "unused" if bound.detectable_above(claim.epsilon) <= claim.half_noise_epsilon else "law"
 
     def _save_scores(self, name: str, scores: Scores) -> None:
         packed = BytesIO()

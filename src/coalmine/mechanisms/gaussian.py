@@ -27,6 +27,7 @@ from coalmine.contracts import Array, Contribution, Public, Release, State, Stre
 from coalmine.errors import NonFiniteError
 
 _BLOCK = 1 << 20  # coordinates whose noise comes from one stream
+_PIECE = 1 << 14  # coordinates squared at once, in the cache
 REALISED = (
     "denominator: the sum is divided by the number of updates that came, as Algorithm 2 is printed; under random sampling "
     "that number is itself a release which no noise protects"
@@ -40,8 +41,8 @@ def length(vector: Vector) -> float:
     5.0
     """
     total = 0.0
-    for start in range(0, vector.size, _BLOCK):
-        total += float(np.square(vector[start : start + _BLOCK], dtype=np.float64).sum())
+    for start in range(0, vector.size, _PIECE):
+        total += float(np.square(vector[start : start + _PIECE], dtype=np.float64).sum())
     return math.sqrt(total)
 
 

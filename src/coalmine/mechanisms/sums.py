@@ -6,9 +6,6 @@ below the grain of float32 updates; a sum of floats would depend on which client
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +14,7 @@ from coalmine.contracts import Array, Contribution, Vector
 from coalmine.errors import NonFiniteError
 
 GRAIN = 2.0**-40  # of a clip norm
+_BLOCK = 1 << 14
 _LARGEST = 2.0**22  # clip norms in one coordinate of one sum: 2^62 grains
 
 
@@ -26,7 +24,6 @@ class FixedPointSum:
     def __init__(self, dim: int, clip_norm: float):
         self._unit = GRAIN * _validate.positive("clip_norm", clip_norm)
         self._total = np.zeros(dim, dtype=np.int64)
-        self._work = np.empty(dim)
         self.count = 0
         self.below = 0
 
@@ -36,13 +33,15 @@ class FixedPointSum:
 
     def add_vector(self, vector: Vector, *, count: int, below: int) -> None:
         """What `count` clients or canaries add together."""
-        np.multiply(vector, 1 / self._unit, out=self._work)
-        largest = max(-float(self._work.min()), float(self._work.max())) if self._work.size else 0.0
-        if not largest <= _LARGEST / GRAIN:
+        largest = max(-float(vector.min()), float(vector.max())) if vector.size else 0.0
+        if not largest <= _LARGEST / GRAIN * self._unit:
             what = "is NaN or infinite" if not np.isfinite(largest) else f"is beyond {_LARGEST:.3g} clip norms"
             raise NonFiniteError(f"a contribution {what} in some coordinate; it is not added.")
-        np.rint(self._work, out=self._work)
-        self._total += self._work.astype(np.int64)
+        grains = np.empty(min(_BLOCK, vector.size))
+        for start in range(0, vector.size, _BLOCK):  # block by block, so that all steps happen in the cache
+            part = grains[: min(_BLOCK, vector.size - start)]
+            np.multiply(vector[start : start + _BLOCK], 1 / self._unit, out=part)
+            self._total[start : start + _BLOCK] += np.rint(part, out=part).astype(np.int64)
         self.count += count
         self.below += below
 
@@ -55,13 +54,6 @@ class FixedPointSum:
     def vector(self) -> Array:
         """The sum, in float64."""
         return self._total.astype(np.float64) * self._unit
-
-    def __getstate__(self) -> Mapping[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_work"}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._work = np.empty(self._total.size)
 
     def total(self) -> NDArray[np.int64]:
         """The sum in grains, as secure aggregation would deliver it."""

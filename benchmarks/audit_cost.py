@@ -1,0 +1,114 @@
+"""What an audit costs inside a real training round: `stackoverflow-shape`, 4.1 million parameters, 167 clients per round.
+
+Times the parts of each round of a real run: the clients' training, canaries and noise on the server, and looking for all
+canaries in one release. Prints ratios, all of one run. Takes some minutes.
+
+    python benchmarks/audit_cost.py [--rounds 3] [--workers 2] [--output benchmarks/results/audit_cost.json]
+"""
+
+import argparse
+import json
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+
+from coalmine.assembly import federation, material
+from coalmine.config import read_config
+from coalmine.views import sight
+from coalmine.watch import Watch
+from coalmine.workers import Workers
+
+SECRET = 20260101  # a benchmark has no secrets
+
+
+class Timed(Workers):
+    """Workers that remember how long the tasks of the last round took."""
+
+    def map(self, tasks):
+        began = time.perf_counter()
+        found = super().map(tasks)
+        self.seconds = time.perf_counter() - began
+        return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "audit_cost.json")
+    asked = parser.parse_args()
+    told = read_config(
+        "stackoverflow-shape", [f"participation.rounds={asked.rounds}", f"data.options.users={167 * asked.rounds + 20}"]
+    )
+    given = material(told)
+    job = federation(told, given, SECRET)
+    watch = Watch.of(told, job, SECRET)
+    print(
+        f"{given.model.name}: {given.model.dim:,} parameters, {len(given.train)} users, pool of {watch.canaries.count} canaries"
+    )
+    rows = []
+    with Timed(asked.workers, job.work()) as workers:
+        workers.map([])
+        began = time.perf_counter()
+        for done in job.rounds_from(0, job.start(), workers):
+            whole = time.perf_counter() - began
+            one = best(sight, watch.canaries, done.release.vector, spare=watch.spare)
+            began = time.perf_counter()
+            watch.rows(done)
+            views = time.perf_counter() - began
+            rows.append(
+                {
+                    "clients": done.record["clients"],
+                    "examples": done.record["examples"],
+                    "training": workers.seconds,
+                    "server": whole - workers.seconds,
+                    "one_release": one,
+                    "all_views": views,
+                }
+            )
+            print(
+                f"round {done.number}: {done.record['clients']} clients, {done.record['examples']:,} sentences; training "
+                f"{workers.seconds:.1f} s, server with canaries and noise {whole - workers.seconds:.2f} s, "
+                f"observing one release {one:.3f} s = {one / workers.seconds:.2%}, all views {views / workers.seconds:.2%}"
+            )
+            began = time.perf_counter()
+    vectors = extra_memory(watch, done)
+    found = {
+        "parameters": given.model.dim,
+        "pool": watch.canaries.count,
+        "workers": asked.workers,
+        "rounds": rows,
+        "one_release_share_of_training": float(np.median([row["one_release"] / row["training"] for row in rows])),
+        "all_views_share_of_training": float(np.median([row["all_views"] / row["training"] for row in rows])),
+        "extra_memory_in_vectors": vectors,
+    }
+    print(
+        f"observing one release: {found['one_release_share_of_training']:.2%} of the clients' training (median); "
+        f"extra memory {vectors:.1f} vectors of {given.model.dim:,} float32"
+    )
+    asked.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
+def best(action, *arguments, **options):
+    """The shortest of three times."""
+    spent = []
+    for _ in range(3):
+        began = time.perf_counter()
+        action(*arguments, **options)
+        spent.append(time.perf_counter() - began)
+    return min(spent)
+
+
+def extra_memory(watch, done):
+    """Peak of what is allocated while one release is observed, in float32 vectors of the model."""
+    tracemalloc.start()
+    sight(watch.canaries, done.release.vector, spare=watch.spare)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / (4 * done.release.vector.size)
+
+
+if __name__ == "__main__":
+    main()
