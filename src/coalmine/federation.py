@@ -75,6 +75,10 @@ class Federation:
     seed: int = 0  # public: initialisation, order of a client's examples, public sampling
     secret: Streams = field(default=partial(stream, 0), repr=False)  # noise, and sampling where privacy rests on it
 
+    def __post_init__(self) -> None:
+        if not self.denominator > 0:
+            raise ValueError("nobody takes part in any round: neither clients nor canaries of their own.")
+
     @property
     def denominator(self) -> float:
         """The expected cohort, canaries included."""
@@ -158,7 +162,7 @@ class Federation:
 
     def _groups(self, cohort: IndexArray, parameters: Vector, public: Public) -> list[Group]:
         users = [self.data.users[place] for place in cohort]
-        size = self._group_size * -(-len(users) // (_GROUPS * self._group_size))
+        size = self._group_size * max(-(-len(users) // (_GROUPS * self._group_size)), 1)  # a cohort may be empty
         return [Group(public, parameters, tuple(users[first : first + size])) for first in range(0, len(users), size)]
 
 
