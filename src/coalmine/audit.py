@@ -175,8 +175,8 @@ def _blind(scores: Scores, claim: Claim, bound: LowerBound, presentations: float
     if hits >= POWER * _REPLICATES:
         return None
     return (
-        "a maximum over rounds that shows nothing says nothing here. What a mechanism with the claimed noise leaks would stand out "
-        f"from the other rounds in only {percent(round(hits / _REPLICATES, 2))} of runs"
+        "a maximum over rounds that shows nothing says nothing here. What a mechanism with the claimed noise leaks would "
+        f"stand out from the other rounds in only {percent(round(hits / _REPLICATES, 2))} of runs"
     )
 
 

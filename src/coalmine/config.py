@@ -122,7 +122,10 @@ class Audit(_Section):
     bound: str = "band"
     also: tuple[str, ...] = ()
     views: tuple[ViewName, ...] = ("final-model", "every-release", "known-rounds", "known-others")
-    paper_views: bool = Field(False, description="also the papers' variants: the whole model, and steps after momentum")
+    paper_views: bool = Field(
+        False,
+        description="also the papers' variants: the whole model, steps after momentum, and two normals fitted to a maximum",
+    )
     null: Literal["auto", "law", "unused"] = "auto"
     confidence: Share = 0.95
     layers: bool = Field(False, description="also every layer of at least 500 parameters: where does it leak?")

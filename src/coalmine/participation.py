@@ -258,7 +258,7 @@ class MinSeparation(_Pattern):
 class Trace(_Pattern):
     """The rounds that a deployment recorded, replayed: `members[t]` holds the positions of the clients of round t.
 
-    `Trace.of` makes it from a mapping, `Trace.read` from a file. Rounds may be empty, even all of them: a run of canaries alone.
+    `Trace.of` makes it from a mapping, `Trace.read` from a file. Rounds may be empty, even all: a run of canaries alone.
     """
 
     members: tuple[tuple[int, ...], ...] = field(repr=False)

@@ -1,7 +1,7 @@
 """Real runs of the trainer in memory: the same rounds and sightings as `coalmine.training.run`, without files and reports."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ class Trained:
         return self.bound(name, null=null) > self.claim(name).epsilon
 
 
-@lru_cache(maxsize=None)
+@cache
 def _material(data, model, seed):
     return material(read_config("tiny", [*SMALL, *data, *model, f"run.seed={seed}"]))
 
