@@ -8,9 +8,8 @@ STAMP  := $(VENV)/installed
 
 .PHONY: run test lint calibrate bench clean help
 
-run: $(STAMP)  ## self-test, then the audit of a simulated release
-	$(BIN)/coalmine selftest
-	$(BIN)/python examples/simulated_audit.py
+run: $(STAMP)  ## train and audit the quickstart, in runs/
+	$(BIN)/coalmine run
 
 test: $(STAMP) lint  ## all checks
 	$(BIN)/pytest -n 2 --dist worksteal -q
@@ -27,6 +26,8 @@ bench: $(STAMP)  ## ratios against the naive way; writes JSON to benchmarks/resu
 	$(BIN)/python benchmarks/gaussian_pairs.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/canaries.py
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/audit_cost.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

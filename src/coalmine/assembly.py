@@ -31,7 +31,7 @@ class Material:
     train: FederatedDataset
     held_out: FederatedDataset | None
     model: Model
-    texts: bool
+    texts: bool = False  # targets are tokens, of which special ones do not count
 
     @cached_property
     def baseline(self) -> tuple[float, float]:
@@ -83,7 +83,7 @@ def material(told: Config) -> Material:
     return Material(train, held_out, _model(told.model, shape=examples.features.shape[1:], classes=classes), texts=False)
 
 
-def federation(told: Config, given: Material, secret_seed: int) -> Federation:
+def federation(told: Config, given: Material, secret_seed: int, mechanism: Mechanism | None = None) -> Federation:
     """Everything that is fixed before the run. Canaries, their rounds and coins, and the noise come from the secret seed."""
     participation, rounds = _participation(told.participation, given.train)
     plants = None
@@ -105,7 +105,7 @@ def federation(told: Config, given: Material, secret_seed: int) -> Federation:
         training=_training(told.client),
         participation=participation,
         rounds=rounds,
-        mechanism=_mechanism(told.privacy, cohort),
+        mechanism=mechanism or _mechanism(told.privacy, cohort),
         server=_server(told.server),
         plants=plants,
         seed=told.run.seed,

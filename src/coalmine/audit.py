@@ -1,6 +1,5 @@
 """The one assembly of the rooms: scores and a claim in, an `AuditResult` out."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -115,14 +114,15 @@ def audit_views(
     """One result of several views of a run.
 
     Of the `deciding` ones (a view of everything, and of each layer) any may convict, so they share the confidence; the result
-    is that of the one whose bound is farthest above its claim, and the others are shown. What is `beside` decides nothing.
+    is that of the one whose bound is farthest above its claim, or if none is, of the first; the others are shown. What is
+    `beside` decides nothing.
     """
     shared = 1 - (1 - confidence) / len(deciding)
     how: dict[str, Any] = {"delta": delta, "method": method, "also": also}
     how |= {"presentations": presentations, "fit_maximum": fit_maximum}
     found = [audit_scores(each.scores, claim=each.claim, confidence=shared, **how) for each in deciding]
-    first = max(range(len(found)), key=lambda place: _excess(found[place]))
-    result = found.pop(first)
+    worst = max(range(len(found)), key=lambda place: _excess(found[place]))
+    result = found.pop(worst if _excess(found[worst]) > 0 else 0)
     shown = [_beside(each) for each in found]
     failed = []
     for each in beside:
@@ -141,7 +141,7 @@ def audit_views(
 def _excess(result: AuditResult) -> float:
     """How far the bound is above the claim."""
     claimed = result.claim.epsilon if result.claim is not None else 0.0
-    return result.bound.epsilon - claimed if math.isfinite(claimed) else result.bound.epsilon
+    return result.bound.epsilon - claimed
 
 
 def _beside(result: AuditResult) -> Beside:

@@ -31,7 +31,8 @@ from coalmine.models.stacked import StackedDense, dense_shapes, one_step
 
 EVALUATED_AT_ONCE = 128
 STACKED_DIM = 200_000  # above, the matrices of one client keep a processor busy
-STACKED_BYTES = 4 << 20  # of weights in a group: what stays in a processor's cache
+STACKED_BYTES = 2 << 20  # of weights in a group: what stays in a processor's cache
+STACKED_CLIENTS = 32  # more gain little, and a cohort must make several groups
 BLOCK_BYTES = 4 << 20  # of features copied at a time
 
 
@@ -152,7 +153,7 @@ class Trainer:
         """How many clients make one piece of work: as many as are trained at once."""
         if self._stacked is None:
             return 2
-        return min(max(STACKED_BYTES // (4 * self.model.dim), 4), 64)
+        return min(max(STACKED_BYTES // (4 * self.model.dim), 4), STACKED_CLIENTS)
 
     def updates(
         self, parameters: NDArray[Any], cohort: Sequence[Examples], rngs: Sequence[np.random.Generator]
@@ -241,6 +242,7 @@ class Trainer:
                 used = int(plans[place][1].sum())
                 yield Update(changed[number], float(losses[number]) / used, min(len(examples), used), steps)
 
+    @torch.inference_mode()
     def _steps(
         self, shapes: tuple[torch.Size, ...], begin: Tensor, work: "list[_Client]"
     ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:

@@ -26,6 +26,7 @@ Whole = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
 ViewName = Literal["final-model", "every-release", "known-rounds", "known-others"]
 
 
@@ -36,107 +37,108 @@ class _Section(BaseModel):
 class Data(_Section):
     """Whose data, how much of it, and how texts become examples."""
 
-    source: str = "chat"
+    source: str = Field("chat", description="a name of `coalmine.data.SOURCES`")
     at_least: int | None = Field(None, ge=1, description="users with fewer examples (texts) are left out")
     cap: int | None = Field(None, ge=1, description="at most so many examples (texts) of a user")
     users: int | None = Field(None, ge=2, description="the first so many users only")
-    held_out: float = Field(0.1, ge=0, description="share (below 1) or number of users for evaluations")
-    held_out_kind: Literal["users", "examples"] = "users"
-    unit: Literal["characters", "words", "tokens"] = "words"
-    vocabulary: int | Literal["ascii"] | None = Field(None, description="tokens with a number of their own; None: all")
-    length: Whole = 20
-    packing: Literal["separate", "joined", "first"] = "separate"
+    held_out: float = Field(0.1, ge=0, description="share (below 1) or number held out for evaluations; 0: none")
+    held_out_kind: Literal["users", "examples"] = Field("users", description="of all users, or of each user's examples")
+    unit: Literal["characters", "words", "tokens"] = Field("words", description="what texts are cut into")
+    vocabulary: int | Literal["ascii"] | None = Field(None, description="tokens with a number of their own; none: all")
+    length: Whole = Field(20, description="tokens in a window")
+    packing: Literal["separate", "joined", "first"] = Field("separate", description="where windows begin")
     options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the source")
 
 
 class Model(_Section):
-    """Which model; `options` are arguments of its constructor beyond what the data determines."""
+    """Which model."""
 
-    name: str = "chat-lstm"
-    options: dict[str, Any] = Field(default_factory=dict)
+    name: str = Field("chat-lstm", description="a name of `coalmine.models.MODELS`")
+    options: dict[str, Any] = Field(default_factory=dict, description="arguments beyond what the data determine")
 
 
 class Client(_Section):
     """Local training. FedSGD and central DP-SGD: batch_size = "all", epochs = 1, learning_rate = 1."""
 
-    epochs: Whole = 1
-    batch_size: Whole | Literal["all"] = 16
-    learning_rate: Positive = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    max_steps: Whole | None = None
-    max_examples: Whole | None = None
+    epochs: Whole = Field(1, description="passes over a client's examples")
+    batch_size: Whole | Literal["all"] = Field(16, description="examples of a step")
+    learning_rate: Positive = Field(0.1, description="of local SGD")
+    momentum: Decay = Field(0.0, description="of local SGD, begun anew in every round")
+    max_steps: Whole | None = Field(None, description="at most so many steps")
+    max_examples: Whole | None = Field(None, description="at most so many examples, chosen anew in every round")
 
 
 class Server(_Section):
     """What the server does with the released mean."""
 
-    optimiser: Literal["sgd", "adam"] = "sgd"
-    learning_rate: Positive = 1.0
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    first_decay: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    second_decay: Annotated[float, Field(ge=0, lt=1)] = 0.99
-    stabiliser: Positive = 1e-3
+    optimiser: Literal["sgd", "adam"] = Field("sgd", description="adam is FedAdam")
+    learning_rate: Positive = Field(1.0, description="of the server")
+    momentum: Decay = Field(0.0, description="of sgd")
+    first_decay: Decay = Field(0.9, description="of adam")
+    second_decay: Decay = Field(0.99, description="of adam")
+    stabiliser: Positive = Field(1e-3, description="of adam, added to the root of the second moment")
 
 
 class Privacy(_Section):
     """Clipping and noise, and the delta that everything is stated for."""
 
-    noise_multiplier: NonNegative = 1.0
-    clip_norm: Positive = 1.0
-    delta: Share = 1e-5
-    unit: Literal["client", "example"] = "client"
-    adaptive_clipping: bool = False
-    target_quantile: Share = 0.5
-    clip_learning_rate: Positive = 0.2
-    count_noise: NonNegative | None = Field(None, description="None: a twentieth of the cohort")
-    realised_denominator: bool = False
+    noise_multiplier: NonNegative = Field(1.0, description="noise on the sum, in clip norms")
+    clip_norm: Positive = Field(1.0, description="longer updates are cut to it; where adaptive clipping begins")
+    delta: Share = Field(1e-5, description="of every statement")
+    unit: Literal["client", "example"] = Field("client", description="who is protected; example: clients are single examples")
+    adaptive_clipping: bool = Field(False, description="the clip norm follows a quantile of the norms (Andrew et al. 2021)")
+    target_quantile: Share = Field(0.5, description="share of updates that should pass unclipped")
+    clip_learning_rate: Positive = Field(0.2, description="how fast the clip norm follows")
+    count_noise: NonNegative | None = Field(None, description="noise on the number of unclipped updates; none: cohort / 20")
+    realised_denominator: bool = Field(False, description="divide by who came, as Algorithm 2 is printed; flagged")
 
 
 class Participation(_Section):
     """When clients take part. Of rounds and cohort_size one is enough where the other follows."""
 
-    pattern: Literal["once", "epochs", "poisson", "fixed-size", "min-separation", "trace"] = "once"
-    rounds: Whole | None = None
-    cohort_size: Positive | None = None
-    epochs: Whole = 1
-    separation: Whole | None = None
-    trace: str | None = Field(None, description="a csv or JSON file of rounds and clients")
+    pattern: Literal["once", "epochs", "poisson", "fixed-size", "min-separation", "trace"] = Field(
+        "once", description="see [data](data.md#who-takes-part-when)"
+    )
+    rounds: Whole | None = Field(None, description="number of rounds")
+    cohort_size: Positive | None = Field(None, description="clients in a round, on average")
+    epochs: Whole = Field(1, description="passes over all clients, of pattern epochs")
+    separation: Whole | None = Field(None, description="rounds that a client stays away, of pattern min-separation")
+    trace: str | None = Field(None, description="a csv or JSON file of rounds and clients, of pattern trace")
 
 
 class Canaries(_Section):
     """The pool: each canary is inserted by its own fair coin; `pool = 0` trains without canaries and audits nothing."""
 
-    pool: Annotated[int, Field(ge=0, strict=True)] = 2000
-    family: Literal["transform", "sphere"] = "transform"
-    pattern: Literal["periods", "as-clients"] = "periods"
-    presentations: Whole = 1
-    replace_clients: bool = False
-    as_vectors: bool = False
-    over_long: Positive = 1e4
+    pool: Annotated[int, Field(ge=0, strict=True)] = Field(2000, description="inserted and held-out canaries together")
+    family: Literal["transform", "sphere"] = Field("transform", description="fast orthogonal rows, or independent directions")
+    pattern: Literal["periods", "as-clients"] = Field("periods", description="once in each period, or when a client would")
+    presentations: Whole = Field(1, description="number of periods")
+    replace_clients: bool = Field(False, description="a canary takes the place of a client; neighbours replace one")
+    as_vectors: bool = Field(False, description="each as a full vector through the clients' door; slower, same release")
+    over_long: Positive = Field(1e4, description="clip norms that a canary sends: the code under audit must cut it")
 
 
 class Audit(_Section):
     """The primary statement, which alone decides, and what is shown beside it; all named before the run."""
 
-    view: ViewName = "known-others"
-    bound: str = "band"
-    also: tuple[str, ...] = ()
-    views: tuple[ViewName, ...] = ("final-model", "every-release", "known-rounds", "known-others")
-    paper_views: bool = Field(
-        False,
-        description="also the papers' variants: the whole model, steps after momentum, and two normals fitted to a maximum",
+    view: ViewName = Field("known-others", description="the adversary of the primary statement")
+    bound: str = Field("band", description="its bound, a name of `coalmine.estimators.BOUNDS`")
+    also: tuple[str, ...] = Field((), description="further bounds, shown")
+    views: tuple[ViewName, ...] = Field(
+        ("final-model", "every-release", "known-rounds", "known-others"), description="all views that are taken"
     )
-    null: Literal["auto", "law", "unused"] = "auto"
-    confidence: Share = 0.95
+    paper_views: bool = Field(False, description="also the papers' variants: whole model, steps after momentum, fitted maximum")
+    null: Literal["auto", "law", "unused"] = Field("auto", description="what inserted canaries are compared with")
+    confidence: Share = Field(0.95, description="of bounds and intervals")
     layers: bool = Field(False, description="also every layer of at least 500 parameters: where does it leak?")
-    unused_rows: Whole = 4096
+    unused_rows: Whole = Field(4096, description="directions that are looked for and never inserted")
 
 
 class Run(_Section):
     """How the work is done; nothing here but the seed changes a result."""
 
-    seed: Annotated[int, Field(ge=0, strict=True)] = 0
-    workers: Whole = 2
+    seed: Annotated[int, Field(ge=0, strict=True)] = Field(0, description="public: initialisation, order, public sampling")
+    workers: Whole = Field(2, description="processes")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(10, description="rounds between evaluations; 0: at the end only")
     reference: bool = Field(False, description="afterwards the same without noise and canaries, for comparison")
 

@@ -252,6 +252,19 @@ _NO_MOMENTS = (
 )
 
 
+def of_one_round(null: Null) -> Null:
+    """The law below all maxima over rounds."""
+    while isinstance(null, MaxNull):
+        null = null.base
+    return null
+
+
+def measured_on(null: Null | None) -> int | None:
+    """On how many unused directions the spread of the law was measured; None: it is known, or there is no law."""
+    law = None if null is None else of_one_round(null)
+    return law.directions if isinstance(law, GaussianNull) else None
+
+
 def describe(null: Null | None) -> dict[str, Any] | None:
     """A null law as plain data, for files."""
     match null:

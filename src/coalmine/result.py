@@ -174,6 +174,8 @@ def _lines(result: AuditResult) -> list[str]:
     bound, setting = result.bound, result.setting
     slack = result.design.slack
     null = "exact null" if slack == 0 else f"known null, its tail at most {slack:.3g} nats too large"
+    if result.design.directions is not None:
+        null = f"null measured on {result.design.directions:,} unused directions" + (f" ({null})" if slack else "")
     held_out = null if result.design.held_out is None else f"{result.design.held_out:,} held out"
     word = result.verdict.word if result.verdict else "NO CLAIM"
     lines = [

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine import _validate, score_files
 from coalmine.contracts import Array, Game, Null, from_plain, plain
 from coalmine.errors import AuditError, InputFileError, NonFiniteError, NotEnoughCanariesError
-from coalmine.nulls import CosineNull, MaxNull, describe, described
+from coalmine.nulls import CosineNull, MaxNull, describe, described, of_one_round
 
 MAXIMUM = "maximum"  # how the statistic of a maximum over rounds begins
 ASSIGNMENTS = ("coins", "fixed", "unknown")
@@ -171,9 +171,7 @@ class Scores:
     def _check_range(self, value: Array) -> None:
         """Scores that the null law cannot produce are a mistake, not a leak."""
         largest = float(np.abs(value).max(initial=0.0))
-        law = self.null
-        while isinstance(law, MaxNull):
-            law = law.base
+        law = None if self.null is None else of_one_round(self.null)
         if isinstance(law, CosineNull) and largest > 1 + 1e-6:
             raise AuditError(
                 f"the scores are not cosines: they reach {largest:.4g}, a cosine lies between -1 and 1. "

@@ -26,7 +26,7 @@ from coalmine import accounting
 from coalmine.assembly import Material, clustered_accuracy, federation, material, without_noise_and_canaries
 from coalmine.audit import Measured, audit_views
 from coalmine.config import Config, parse_config, write_config
-from coalmine.contracts import Array, Claim, Vector, plain
+from coalmine.contracts import Array, Claim, Mechanism, Vector, plain
 from coalmine.errors import AuditError
 from coalmine.estimators.anytime import anytime_epsilons
 from coalmine.estimators.power import Design
@@ -63,9 +63,19 @@ class Finished:
         return json.dumps(plain(self.training), indent=2, sort_keys=True) + "\n"
 
 
-def run(told: Config, out: str | Path, *, secret_seed: int | None = None, quiet: bool = False) -> Finished:
+def run(
+    told: Config,
+    out: str | Path,
+    *,
+    given: Material | None = None,
+    mechanism: Mechanism | None = None,
+    secret_seed: int | None = None,
+    quiet: bool = False,
+) -> Finished:
     """Train and audit as the configuration says, in a new directory.
 
+    `given` is data and a model of one's own instead of those of the configuration, `mechanism` what turns updates into
+    releases, if not what the configuration describes: the claim is the one that it makes. Hand them to `resume` as well.
     `secret_seed` comes fresh from the operating system; giving it makes a run that can be repeated and is not private.
     """
     about = {
@@ -73,14 +83,21 @@ def run(told: Config, out: str | Path, *, secret_seed: int | None = None, quiet:
         "secret": "fresh" if secret_seed is None else "given: reproducible, not private",
         "versions": {name: version(name) for name in _PACKAGES},
     }
-    given = material(told)
+    given = given or material(told)
     seed = secrets.randbits(128) if secret_seed is None else secret_seed
-    federation(told, given, seed)  # a configuration that does not fit fails here, before there is a directory
+    federation(told, given, seed, mechanism)  # a configuration that does not fit fails here, before there is a directory
     directory = RunDirectory.create(out, config=write_config(told, about), secret_seed=seed)
-    return _go_on(directory, told, given, quiet=quiet)
+    return _go_on(directory, told, given, mechanism, quiet=quiet)
 
 
-def resume(path: str | Path, *, workers: int | None = None, quiet: bool = False) -> Finished:
+def resume(
+    path: str | Path,
+    *,
+    given: Material | None = None,
+    mechanism: Mechanism | None = None,
+    workers: int | None = None,
+    quiet: bool = False,
+) -> Finished:
     """Go on where a run stopped; a finished one is read."""
     directory = RunDirectory.open(path)
     told = parse_config(directory.config, where=f"{path}/config.toml")
@@ -88,13 +105,13 @@ def resume(path: str | Path, *, workers: int | None = None, quiet: bool = False)
         told = told.model_copy(update={"run": told.run.model_copy(update={"workers": workers})})
     if directory.finished:
         return _read(directory)
-    return _go_on(directory, told, material(told), quiet=quiet)
+    return _go_on(directory, told, given or material(told), mechanism, quiet=quiet)
 
 
-def _go_on(directory: RunDirectory, told: Config, given: Material, *, quiet: bool) -> Finished:
+def _go_on(directory: RunDirectory, told: Config, given: Material, mechanism: Mechanism | None, *, quiet: bool) -> Finished:
     with directory.locked():
         seed = directory.secret_seed
-        work = _Training(told, given, federation(told, given, seed), directory, seed)
+        work = _Training(told, given, federation(told, given, seed, mechanism), directory, seed)
         work.train("training", quiet=quiet)
         if told.run.reference:
             work.reference(quiet=quiet)

@@ -23,7 +23,7 @@ from coalmine.estimators import BOUNDS
 from coalmine.participation import FixedSize, Once, Poisson, Repeated
 from coalmine.result import schema
 
-VERBS = ("estimate", "plan", "account", "check", "reproduce", "selftest")
+VERBS = ("run", "resume", "estimate", "plan", "account", "check", "reproduce", "selftest")
 COALMINE = Path(sys.executable).with_name("coalmine")
 DIM, COUNT = 10_000, 60
 QUICK = ("--delta", "1e-5", "--dim", str(DIM))  # an exact null; cosines in DIM dimensions
@@ -266,7 +266,7 @@ def test_scores_without_others_need_a_dimension(run, folder):
     assert run("estimate", folder / "alone.csv", "--delta", "1e-5").failed(4, "nothing to compare", "dim=...")
     found = run("estimate", folder / "alone.csv", *QUICK, "--json")
     assert found.code == 0
-    assert found.json["design"] == {"inserted": COUNT, "held_out": None, "slack": 0.0, "pool": COUNT}
+    assert found.json["design"] == {"inserted": COUNT, "held_out": None, "slack": 0.0, "pool": COUNT, "directions": None}
 
 
 def test_the_text_for_people(run, folder):
@@ -422,7 +422,7 @@ def test_plan(run):
     assert (shown.code, found.code) == (0, 0)
     assert shown.err == "planning by simulation, a few seconds\n" and found.err == ""
     assert shown.out.startswith("Plan for a claim: epsilon = 10 at delta = 1e-05, confidence 95%")
-    assert found.json["design"] == {"inserted": 20, "held_out": None, "slack": 0.0, "pool": None}
+    assert found.json["design"] == {"inserted": 20, "held_out": None, "slack": 0.0, "pool": None, "directions": None}
     assert found.json["ceilings"]["band"] == "inf"
     assert found.json["sufficient"] is True
 

@@ -13,7 +13,7 @@ from coalmine._random import stream
 from coalmine.contracts import Null
 from coalmine.estimators._rates import Fixed, Threshold
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
-from coalmine.nulls import GaussianNull, MaxNull
+from coalmine.nulls import GaussianNull, measured_on, of_one_round
 from coalmine.scores import Scores
 
 Finder = Callable[[float], float]  # claim -> smallest detectable epsilon
@@ -67,8 +67,7 @@ def standard_null(null: Null | None) -> GaussianNull | None:
     """The null of the simulated design: a standard normal with the same slack, or none if held-out canaries are the null."""
     if null is None:
         return None
-    one_round = _one_round(null)
-    return GaussianNull(slack=null.slack, directions=one_round.directions if isinstance(one_round, GaussianNull) else None)
+    return GaussianNull(slack=null.slack, directions=measured_on(null))
 
 
 def standardised(threshold: AnyThreshold, scores: Scores) -> AnyThreshold | Fixed:
@@ -82,14 +81,7 @@ def standardised(threshold: AnyThreshold, scores: Scores) -> AnyThreshold | Fixe
 def location(scores: Scores) -> tuple[float, float]:
     """(centre, spread) of the held-out scores, from the null law if it has them, else from the sample."""
     if scores.null is not None:
-        null = _one_round(scores.null)
+        null = of_one_round(scores.null)  # standard_null puts the union bound into its slack
         return null.center, null.spread
     held_out = scores.held_out_values
     return float(held_out.mean()), float(held_out.std()) or 1.0
-
-
-def _one_round(null: Null) -> Null:
-    """Below all maxima; `standard_null` puts the union bound into the slack of the law of one round."""
-    while isinstance(null, MaxNull):
-        null = null.base
-    return null

@@ -32,7 +32,7 @@ from coalmine.errors import AuditError, NonFiniteError, NotEnoughCanariesError
 from coalmine.estimators.band import bound_band
 from coalmine.estimators.diagnostics import Diagnostics, diagnose
 from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
-from coalmine.nulls import CosineNull, GaussianNull
+from coalmine.nulls import CosineNull, measured_on
 from coalmine.scores import Scores, independent_scores
 
 Variance = Literal["null", "fitted"]
@@ -72,8 +72,7 @@ def standardise(scores: Scores) -> tuple[Array, int | None]:
         raise NonFiniteError(f"a score of {largest:.3g} is too large to be squared; rescale the scores.")
     if scores.null is not None:
         try:
-            measured = scores.null.directions if isinstance(scores.null, GaussianNull) else None
-            return (scores.inserted_values - scores.null.center) / scores.null.spread, measured
+            return (scores.inserted_values - scores.null.center) / scores.null.spread, measured_on(scores.null)
         except ValueError:  # a maximum over rounds: the held-out canaries have to say
             if scores.held_out_values.size == 0:
                 raise

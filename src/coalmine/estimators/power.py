@@ -16,7 +16,7 @@ from coalmine.errors import AuditError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.one_run import Guesses, one_run_epsilon, right_guesses
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
-from coalmine.nulls import GaussianNull
+from coalmine.nulls import GaussianNull, measured_on
 from coalmine.scores import Scores
 
 _LARGEST_DESIGN = 1_000_000
@@ -26,14 +26,16 @@ _LARGEST_DESIGN = 1_000_000
 class Design:
     """The size of an audit: all that a bound's power depends on.
 
-    `held_out=None` means that the law of held-out scores is known exactly, up to `slack` nats. `pool` is the number of all
-    canaries where coins decided, which one-run bounds count; by default twice the inserted ones.
+    `held_out=None` means that the law of held-out scores is known exactly, up to `slack` nats and, where its spread was
+    measured, up to the error of so many `directions`. `pool` is the number of all canaries where coins decided, which one-run
+    bounds count; by default twice the inserted ones.
     """
 
     inserted: int
     held_out: int | None = None
     slack: float = 0.0
     pool: int | None = None
+    directions: int | None = None
 
     def __post_init__(self) -> None:
         _validate.whole("inserted", self.inserted, least=1)
@@ -41,6 +43,8 @@ class Design:
             _validate.whole("held_out", self.held_out, least=1)
         if self.pool is not None:
             _validate.whole("pool", self.pool, least=self.inserted)
+        if self.directions is not None:
+            _validate.whole("directions", self.directions, least=2)
         _validate.non_negative("slack", self.slack)
 
     @classmethod
@@ -48,7 +52,7 @@ class Design:
         """The design behind these scores."""
         inserted, pool = int(scores.inserted.sum()), int(scores.inserted.size)
         if scores.null is not None:
-            return cls(inserted, None, scores.null.slack, pool)
+            return cls(inserted, None, scores.null.slack, pool, measured_on(scores.null))
         return cls(inserted, pool - inserted, pool=pool)
 
     def bound(self, method: str, *, delta: float, confidence: float) -> LowerBound:
@@ -57,7 +61,7 @@ class Design:
         held_out = self.held_out or 0
         if method.startswith("one-run"):
             held_out = (self.pool or 2 * self.inserted) - self.inserted
-        null = GaussianNull(slack=self.slack) if self.held_out is None else None
+        null = GaussianNull(slack=self.slack, directions=self.directions) if self.held_out is None else None
         scores = Scores.of(np.full(self.inserted, 1e6), np.linspace(-0.5, 0.5, held_out), null=null, assignment="coins")
         return BOUNDS[method](scores, delta=delta, confidence=confidence)
 

@@ -7,8 +7,10 @@ Where we depart, and why:
 
 * No dropout. The paper's model has it after the pooling and the hidden layer; with one or a few passes over each client's data
   it changes little, and without it an update is a function of the parameters and the batches alone.
-* The rectifier comes after the pooling, which gives the same numbers from a quarter of the work, and channels come last in
-  memory throughout: the parameters of the hidden layer are those of the usual order, permuted.
+* The same sums in an order that costs less. Channels come last in memory throughout, so that the inputs of the hidden layer are
+  those of the usual order, permuted. The first convolution is a product with the image moved by 0 to 2 pixels, since with one
+  channel the gradient of a convolution costs more than its work. The second one's bias and rectifier come after the pooling,
+  where there is a quarter as much to do: the largest of four numbers stays the largest.
 """
 
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from coalmine import _validate
 from coalmine.models.model import Model
@@ -34,10 +37,16 @@ class EmnistCnn(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Outputs of the classes, one row for each image."""
-        images = features.reshape(-1, *self.shape).permute(0, 3, 1, 2)  # which is the order in memory called channels_last
-        maps = torch.relu_(self.conv1(images))
-        maps = torch.relu_(torch.max_pool2d(self.conv2(maps), 2))
-        hidden: Tensor = self.hidden(maps.permute(0, 2, 3, 1).flatten(1))
+        height, width, channels = self.shape
+        images = features.reshape(-1, height, width, channels)
+        shifted = images.unfold(1, height - 2, 1).unfold(2, width - 2, 1)  # (images, 3, 3, channels, height - 2, width - 2)
+        patches = shifted.permute(3, 1, 2, 0, 4, 5).reshape(9 * channels, -1).t()
+        maps = torch.addmm(self.conv1.get_parameter("bias"), patches, self.conv1.weight.flatten(1).t().contiguous())
+        maps = torch.relu_(maps).view(-1, height - 2, width - 2, 32)
+        maps = functional.conv2d(maps.permute(0, 3, 1, 2), self.conv2.weight)
+        maps = torch.max_pool2d(maps, 2).permute(0, 2, 3, 1)
+        maps = torch.relu_(maps + self.conv2.get_parameter("bias"))
+        hidden: Tensor = self.hidden(maps.flatten(1))
         outputs: Tensor = self.output(torch.relu_(hidden))
         return outputs
 

@@ -64,7 +64,7 @@ class StackedDense:
         for place in reversed(range(len(weights))):
             onward = None
             if place:
-                onward = torch.bmm(back, weights[place]).mul_(inputs[place] > 0)
+                onward = _through_rectifier(torch.bmm(back, weights[place]), inputs[place])
             if momentum:
                 weight, bias = velocities[2 * place][:active], velocities[2 * place + 1][:active]
                 weight.baddbmm_(back.transpose(1, 2), inputs[place], beta=momentum)
@@ -118,7 +118,8 @@ def one_step(
             torch.bmm(scaled.transpose(1, 2), wide, out=into[2 * place])
         torch.sum(scaled, 1, out=into[2 * place + 1])
         if place:
-            back = torch.mm(back.view(copies * batch, -1), weights[place]).mul_(inputs[place] > 0).view(copies, batch, -1)
+            onward = torch.mm(back.view(copies * batch, -1), weights[place])
+            back = _through_rectifier(onward, inputs[place]).view(copies, batch, -1)
     return changed, loss
 
 
@@ -126,6 +127,12 @@ def _softmax_gradient(outputs: Tensor, targets: Tensor, share: Tensor) -> tuple[
     """The gradient of each copy's loss by its outputs, (copies, batch, classes), and the losses."""
     chosen = targets.unsqueeze(2)
     back = torch.log_softmax(outputs, 2)
-    loss = -(back.gather(2, chosen).squeeze(2) * share).sum(1)
-    back.exp_().scatter_add_(2, chosen, torch.full_like(chosen, -1, dtype=torch.float32))
-    return back.mul_(share.unsqueeze(2)), loss
+    loss = (back.gather(2, chosen).squeeze_(2) * share).sum(1)
+    back.exp_().scatter_add_(2, chosen, torch.full(chosen.shape, -1.0))
+    return back.mul_(share.unsqueeze(2)), loss.neg_()
+
+
+def _through_rectifier(gradient: Tensor, outputs: Tensor) -> Tensor:
+    """The gradient where the rectifier let its input pass, 0 elsewhere."""
+    passed: Tensor = torch.ops.aten.threshold_backward.default(gradient, outputs, 0)
+    return passed

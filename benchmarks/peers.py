@@ -1,0 +1,147 @@
+"""The same federated rounds on Flower's Ray simulation, on pfl-research, and here.
+
+34 clients of 240 images train the EMNIST CNN for one epoch in batches of 16, and their updates are added up: a round. Each
+engine uses both cores: Flower with two actors, pfl-research and ours as two processes with half the clients each (which leaves
+out what pfl-research's processes would tell each other). All work with one thread a process. Ours also clips each update.
+Rounds take turns, and rates are those of each engine's best round; starting up is not counted.
+
+The engines live in virtual environments of their own, since their requirements exclude each other, made on first use in a
+folder outside this repository; data and times are exchanged as files.
+
+Writes benchmarks/results/peers.json.
+
+    python benchmarks/peers.py [--cache FOLDER] [--rounds 4]
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+import numpy as np
+from peer_work import BATCH, RATE, Turns, load_clients
+
+HERE = Path(__file__).parent
+CLIENTS, EXAMPLES, PROCESSES, REQUIRED = 34, 240, 2, 1.3
+ENGINES = {"flower": "flwr[simulation]==1.41.0", "pfl": "pfl[pytorch]==0.6.0"}
+TORCH = "torch==2.13.0"
+
+
+def environment(cache: Path, engine: str) -> Path:
+    """The Python of an engine's environment, made if it is not there."""
+    folder = cache / engine
+    python = folder / "bin" / "python"
+    if not (folder / "installed").exists():
+        if not python.exists():
+            venv.create(folder, with_pip=True)
+        for package in (TORCH, ENGINES[engine]):
+            print(f"installing {package} ...", flush=True)
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package], check=True)
+        (folder / "installed").touch()
+    return python
+
+
+def ours(folder: Path, share: int) -> None:
+    """One process with every second client; what a worker of a federation does."""
+    from coalmine.clients import LocalTraining, Trainer, quiet_threads
+    from coalmine.data.dataset import Examples
+    from coalmine.models import emnist_cnn
+
+    quiet_threads()
+    cohort = [Examples(*client) for client in load_clients(folder)[share::PROCESSES]]
+    model = emnist_cnn()
+    trainer, parameters = Trainer(model, LocalTraining(learning_rate=RATE, batch_size=BATCH)), model.initial(0)
+    turns = Turns(folder, f"ours.{share}")
+    while turns.next():
+        total = np.zeros(model.dim)
+        for update in trainer.updates(parameters, cohort, [np.random.default_rng(each) for each in range(len(cohort))]):
+            total += update.vector * min(1.0, 1.0 / np.linalg.norm(update.vector))
+
+
+def started(folder: Path, cache: Path, rounds: int) -> dict[str, list[subprocess.Popen]]:
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": (folder / "errors.txt").open("w")}
+    settings = os.environ | {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_HOME": str(folder / "flwr"), "OMP_NUM_THREADS": "1"}
+    settings |= {"RAY_USAGE_STATS_ENABLED": "0"}
+    settings.pop("PYTHONPATH", None)
+    flower = [environment(cache, "flower"), HERE / "peer_flower.py", folder, rounds]
+    pfl = [environment(cache, "pfl"), HERE / "peer_pfl.py", folder, rounds]
+    mine = [sys.executable, __file__, "--work-in", folder, "--share"]
+    commands = {
+        "flower": [flower],
+        "pfl": [[*pfl, share, PROCESSES] for share in range(PROCESSES)],
+        "ours": [[*mine, share] for share in range(PROCESSES)],
+    }
+    return {
+        engine: [
+            subprocess.Popen([str(word) for word in each], env=os.environ if engine == "ours" else settings, **quiet)
+            for each in every
+        ]
+        for engine, every in commands.items()
+    }
+
+
+def turn(folder: Path, engine: str, number: int, processes: list[subprocess.Popen]) -> float:
+    """Seconds of one round: of the slowest process."""
+    (folder / f"go-{engine}-{number}").touch()
+    names = [engine] if len(processes) == 1 else [f"{engine}.{share}" for share in range(len(processes))]
+    results = [folder / f"{name}-{number}.json" for name in names]
+    while not all(result.exists() for result in results):
+        if any(process.poll() for process in processes):
+            raise SystemExit(f"{engine} ended early:\n{(folder / 'errors.txt').read_text()[-3000:]}")
+        time.sleep(0.01)
+    return max(json.loads(result.read_text())["seconds"] for result in results)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "coalmine-peers")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--work-in", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--share", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work_in:
+        return ours(options.work_in, options.share)
+    rounds = options.rounds + 1  # the first one warms up
+    seconds: dict[str, list[float]] = {"ours": [], "flower": [], "pfl": []}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rng = np.random.default_rng(0)
+        features = rng.random((CLIENTS, EXAMPLES, 28, 28), np.float32)
+        np.savez(folder / "clients.npz", features=features, targets=rng.integers(0, 62, (CLIENTS, EXAMPLES)))
+        processes = started(folder, options.cache, rounds)
+        try:
+            for number in range(rounds):
+                for engine, taken in seconds.items():
+                    taken.append(turn(folder, engine, number, processes[engine]))
+                    print(f"round {number}: {engine:7} {CLIENTS * EXAMPLES / taken[-1]:7,.0f} examples/s", flush=True)
+        finally:
+            (folder / "stop").touch()
+            for process in (each for every in processes.values() for each in every):
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+    rates = {engine: CLIENTS * EXAMPLES / min(taken[1:]) for engine, taken in seconds.items()}
+    ratios = {engine: rates["ours"] / rates[engine] for engine in ENGINES}
+    results = {
+        "clients": CLIENTS,
+        "examples_of_a_client": EXAMPLES,
+        "engines": ENGINES,
+        "seconds_of_rounds": {engine: taken[1:] for engine, taken in seconds.items()},
+        "examples_per_second": rates,
+        "ratio": ratios,
+        "required_ratio": REQUIRED,
+    }
+    (HERE / "results" / "peers.json").write_text(json.dumps(results, indent=2) + "\n")
+    for engine, ratio in ratios.items():
+        print(f"ours {rates['ours']:,.0f}/s, {engine} {rates[engine]:,.0f}/s: {ratio:.2f} times (required {REQUIRED})")
+    return None
+
+
+if __name__ == "__main__":
+    main()
