@@ -18,7 +18,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -205,6 +205,7 @@ def _resolve(
     return chosen, related
 
 
+@lru_cache(maxsize=256)  # several views of a run ask for the same claim, and convolutions take seconds
 def _epsilon(participation: Participation, noise: float, delta: float, accountant: str, relation: Relation) -> float:
     if noise == 0.0:
         return math.inf

@@ -5,17 +5,24 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+from scipy.special import ndtri
+
 from coalmine import _validate
-from coalmine.contracts import Claim, PointEstimate, percent, plain
+from coalmine._random import stream
+from coalmine.contracts import Claim, LowerBound, PointEstimate, percent, plain
 from coalmine.errors import AuditError, MismatchError
 from coalmine.estimators import BOUNDS
-from coalmine.estimators.band import contradicts_null
+from coalmine.estimators.band import bound_band, contradicts_null
 from coalmine.estimators.diagnostics import SUSPICIOUS, diagnose
 from coalmine.estimators.gaussian_fit import estimate_gaussian, standardise
 from coalmine.estimators.power import Design
 from coalmine.result import AuditResult, Beside
 from coalmine.scores import Scores
 from coalmine.verdict import judge
+
+POWER = 0.8
+_REPLICATES = 50  # of a simulated maximum
 
 
 def audit_scores(
@@ -27,12 +34,15 @@ def audit_scores(
     also: tuple[str, ...] = (),
     confidence: float = 0.95,
     options: Mapping[str, Any] | None = None,
+    presentations: float = 1.0,
+    fit_maximum: bool = False,
 ) -> AuditResult:
     """Estimate, lower bound, claim and verdict for canary scores from any trainer.
 
     `method` names the primary bound, which alone decides about the claim; `also` names others to be shown beside it, and
     `options` are further arguments of the primary bound (`guesses`, `threshold`, `order`, ...).
-    Choose both before looking at the scores.
+    Choose both before looking at the scores. A maximum over rounds has no estimate; `fit_maximum` makes the papers' one, two
+    normals fitted to it, and flags it. Whether such a maximum has any power depends on `presentations`, the rounds of a canary.
 
     >>> from coalmine.simulation import simulate_gaussian_mechanism
     >>> scores = simulate_gaussian_mechanism(dim=1_000_000, canaries=1000, sigma=0.5, seed=0)     # half of the noise ...
@@ -50,12 +60,18 @@ def audit_scores(
     primary = BOUNDS[method](scores, delta=delta, confidence=confidence, **(options or {}))
     others = dict.fromkeys(name for name in also if name != method)
     bounds = (primary, *(BOUNDS[name](scores, delta=delta, confidence=confidence) for name in others))
-    estimates, shape, missing = _estimates(scores, delta, confidence)
+    estimates, shape, missing = _estimates(scores, delta, confidence, fit_maximum)
+    verdict = None if claim is None else judge(claim, primary, scores.game)
+    blind = None if claim is None else _blind(scores, claim, primary, presentations)
+    if blind is not None:
+        missing = (f"no power: {blind}", *missing)
+        if verdict is not None and verdict.word == "CONSISTENT":
+            verdict = replace(verdict, word="INCONCLUSIVE", reason=blind)
     return AuditResult(
         bounds=bounds,
         estimates=estimates,
         claim=claim,
-        verdict=None if claim is None else judge(claim, bounds[0], scores.game),
+        verdict=verdict,
         method=method,
         design=Design.of(scores),
         setting={
@@ -92,6 +108,8 @@ def audit_views(
     method: str = "band",
     also: tuple[str, ...] = (),
     confidence: float = 0.95,
+    presentations: float = 1.0,
+    fit_maximum: bool = False,
 ) -> AuditResult:
     """One result of several views of a run.
 
@@ -101,6 +119,7 @@ def audit_views(
     """
     shared = 1 - (1 - confidence) / len(deciding)
     how: dict[str, Any] = {"delta": delta, "method": method, "also": also}
+    how |= {"presentations": presentations, "fit_maximum": fit_maximum}
     found = [audit_scores(each.scores, claim=each.claim, confidence=shared, **how) for each in deciding]
     worst = max(range(len(found)), key=lambda place: _excess(found[place]))
     result = found.pop(worst if _excess(found[worst]) > 0 else 0)
@@ -136,8 +155,33 @@ def _beside(result: AuditResult) -> Beside:
     )
 
 
+def _blind(scores: Scores, claim: Claim, bound: LowerBound, presentations: float) -> str | None:
+    """Why a maximum over rounds can say nothing, if so: what a correct mechanism leaks would probably not show in it.
+
+    A canary that took part has in its rounds a cosine of 1/(noise multiplier) more, in units of 1/sqrt(d); in the others it is
+    like those that were held out. The bound of such scores is simulated.
+    """
+    held_out = scores.held_out_values
+    if not (scores.maximum and scores.dim and claim.noise_multiplier and held_out.size):
+        return None
+    count, rounds, unit = int(scores.inserted.sum()), max(round(presentations), 1), scores.dim**-0.5
+    hits = 0
+    for replicate in range(_REPLICATES):
+        rng = stream(0, "power of a maximum", replicate)
+        own = unit * (1 / claim.noise_multiplier + ndtri(rng.random(count) ** (1 / rounds)))
+        value = np.concatenate([np.clip(np.maximum(own, rng.choice(held_out, count)), -1.0, 1.0), held_out])
+        simulated = replace(scores, value=value, inserted=np.arange(value.size) < count, labels={})
+        hits += bound_band(simulated, delta=bound.delta, confidence=bound.confidence).epsilon > 0
+    if hits >= POWER * _REPLICATES:
+        return None
+    return (
+        "a maximum over rounds that shows nothing says nothing here. What a mechanism with the claimed noise leaks would "
+        f"stand out from the other rounds in only {percent(round(hits / _REPLICATES, 2))} of runs"
+    )
+
+
 def _estimates(
-    scores: Scores, delta: float, confidence: float
+    scores: Scores, delta: float, confidence: float, fit_maximum: bool
 ) -> tuple[tuple[PointEstimate, ...], dict[str, Any], tuple[str, ...]]:
     """(estimates with the headline first, diagnostics, why there are none).
 
@@ -145,13 +189,15 @@ def _estimates(
     """
     if delta == 0:
         return (), {}, ("no estimate at delta = 0: a Gaussian shape has infinite epsilon there",)
-    if scores.maximum:
+    if scores.maximum and not fit_maximum:
         return (), {}, ("no estimate: a maximum over rounds is no shifted normal; the bound uses its tail alone",)
     try:
         standardised, null_count = standardise(scores)
     except ValueError as error:
         return (), {}, (f"no estimate: {error}",)
     shape = diagnose(standardised, null_count)
+    if scores.maximum:
+        return (estimate_gaussian(scores, delta=delta, variance="fitted", confidence=confidence),), plain(shape), ()
     found = [estimate_gaussian(scores, delta=delta, confidence=confidence)]
     if shape.count > 1:
         found.append(estimate_gaussian(scores, delta=delta, variance="fitted", confidence=confidence))

@@ -75,6 +75,10 @@ class Federation:
     seed: int = 0  # public: initialisation, order of a client's examples, public sampling
     secret: Streams = field(default=partial(stream, 0), repr=False)  # noise, and sampling where privacy rests on it
 
+    def __post_init__(self) -> None:
+        if not self.denominator > 0:
+            raise ValueError("nobody takes part in any round: neither clients nor canaries of their own.")
+
     @property
     def denominator(self) -> float:
         """The expected cohort, canaries included."""

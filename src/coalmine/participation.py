@@ -258,7 +258,7 @@ class MinSeparation(_Pattern):
 class Trace(_Pattern):
     """The rounds that a deployment recorded, replayed: `members[t]` holds the positions of the clients of round t.
 
-    `Trace.of` makes it from a mapping, `Trace.read` from a file.
+    `Trace.of` makes it from a mapping, `Trace.read` from a file. Rounds may be empty, even all: a run of canaries alone.
     """
 
     members: tuple[tuple[int, ...], ...] = field(repr=False)
@@ -269,8 +269,8 @@ class Trace(_Pattern):
                 raise ValueError(f"round {number} of the trace lists a client twice.")
             for client in clients:
                 _validate.whole("a client of the trace", client)
-        if not any(self.members):
-            raise ValueError("the trace is empty: nobody takes part in any round.")
+        if not self.members:
+            raise ValueError("the trace is empty: it has no round. Rounds without clients are written as empty ones (JSON).")
 
     @staticmethod
     def of(cohorts: Mapping[int, Iterable[Any]], *, users: Sequence[str] | None = None, first: int | None = None) -> "Trace":
@@ -292,7 +292,7 @@ class Trace(_Pattern):
                     f"round {number} lists {error.args[0]!r}, which is none of the {len(users or ())} users."
                 ) from None
         if not found:
-            raise ValueError("the trace is empty: nobody takes part in any round.")
+            raise ValueError("the trace is empty: it has no round. Rounds without clients are written as empty ones (JSON).")
         begin = min(found) if first is None else _validate.whole("first", first)
         if min(found) < begin:
             raise ValueError(f"first={begin} is after round {min(found)}, which the trace has too.")
@@ -323,7 +323,7 @@ class Trace(_Pattern):
     @property
     def most(self) -> int:
         """The largest number of rounds that a client takes part in."""
-        return max(Counter(chain.from_iterable(self.members)).values())
+        return max(Counter(chain.from_iterable(self.members)).values(), default=0)
 
     def expected_size(self, population: int, rounds: int) -> float:
         """The mean cohort."""
@@ -331,7 +331,7 @@ class Trace(_Pattern):
 
     def _check(self, population: int, rounds: int) -> None:
         super()._check(population, rounds)
-        highest = max(max(clients) for clients in self.members if clients)
+        highest = max(chain.from_iterable(self.members), default=-1)
         if highest >= population:
             raise ValueError(f"population={population} does not fit: the trace lists client {highest} (positions begin at 0).")
 

@@ -31,7 +31,7 @@ from coalmine.errors import AuditError, CoalmineError, RunDirectoryError
 from coalmine.estimators.anytime import anytime_epsilons
 from coalmine.estimators.power import Design
 from coalmine.federation import Federation, Round
-from coalmine.participation import Participation, Poisson, Repeated
+from coalmine.participation import FixedSize, MinSeparation, Participation, Poisson, Repeated
 from coalmine.progress import Rounds
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory
@@ -214,6 +214,7 @@ class _Training:
             self._save_scores(f"views/{re.sub('[^a-z0-9]+', '-', each.scores.view.lower())}.npz", each.scores)
         audit = self.told.audit
         how: dict[str, Any] = {"delta": self.told.privacy.delta, "method": audit.bound, "also": audit.also}
+        how |= {"presentations": float(watch.plants.planting.times.mean()), "fit_maximum": audit.paper_views}
         return audit_views(deciding, beside, confidence=audit.confidence, **how)
 
     def _measured(self, watch: Watch, view: View, parameters: Vector, layer: Layer | None) -> Measured:
@@ -339,19 +340,20 @@ class _Running:
         return " · ".join(parts)
 
     def _claim_after(self, rounds: int) -> float:
-        """The claim for a canary, had the run ended here; sampled patterns are accounted at some of the rounds only."""
+        """The claim for a canary whose rounds are known, as they are to what is measured, had the run ended here."""
         plants = self._job.plants
         if plants is None:
             return 0.0
         pattern: Participation = plants.planting.pattern
         if isinstance(pattern, Repeated):
             pattern = Repeated(max(1, -(-pattern.times * rounds // self._job.rounds)))
-        elif isinstance(pattern, Poisson):
-            step = max(1, self._job.rounds // 20)
-            pattern = Poisson(pattern.rate, min(self._job.rounds, -(-rounds // step) * step))
+        elif isinstance(pattern, (Poisson, FixedSize, MinSeparation)):
+            pattern = replace(pattern, rounds=rounds)
         if pattern not in self._claimed:
             noise, delta = self._job.mechanism.noise_multiplier, self._told.privacy.delta
-            self._claimed[pattern] = accounting.claim(pattern, noise_multiplier=noise, delta=delta).epsilon
+            relation: accounting.Relation | None = "replace-one" if plants.replace else None
+            claim = accounting.claim(pattern, noise_multiplier=noise, delta=delta, relation=relation, rounds_known=True)
+            self._claimed[pattern] = claim.epsilon
         return self._claimed[pattern]
 
 
