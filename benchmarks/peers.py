@@ -4,8 +4,8 @@
 engine uses both cores: Flower with two actors, pfl-research and ours as two processes with half the clients each (which leaves
 out what pfl-research's processes would tell each other). All work with one thread a process. Ours also clips each update.
 Rounds take turns, and rates are those of each engine's best round; starting up is not counted. Where other users keep the
-machine busy, whole rounds are never undisturbed: the ratio of processor time (of all processes of an engine, as Linux counts it)
-says more then, and stands beside the other.
+machine busy, whole rounds are never undisturbed: the ratio of processor time (of all processes of an engine, as Linux counts
+it) says more then, and stands beside the other.
 
 The engines live in virtual environments of their own, since their requirements exclude each other, made on first use in a
 folder outside this repository; data and times are exchanged as files.

@@ -33,7 +33,7 @@ EVALUATED_AT_ONCE = 128
 STACKED_DIM = 200_000  # above, the matrices of one client keep a processor busy
 STACKED_BYTES = 2 << 20  # of weights in a group: what stays in a processor's cache
 STACKED_CLIENTS = 32  # more gain little, and a cohort must make several groups
-BLOCK_BYTES = 16 << 20  # of features copied at a time
+BLOCK_BYTES = 8 << 20  # of features copied at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +256,9 @@ class Trainer:
         for start in range(0, steps, at_once):
             stop = min(start + at_once, steps)
             active = sum(len(client.counts) > start for client in work)
-            features = np.empty((active, stop - start, width, inputs), np.float32)
+            features = torch.empty(
+                active, stop - start, width, inputs
+            ).numpy()  # torch aligns it to cache lines, numpy does not
             targets = np.zeros((active, stop - start, width), np.int64)
             counts = np.zeros((active, stop - start), np.int64)
             for place, client in enumerate(work[:active]):
