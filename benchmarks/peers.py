@@ -3,7 +3,9 @@
 34 clients of 240 images train the EMNIST CNN for one epoch in batches of 16, and their updates are added up: a round. Each
 engine uses both cores: Flower with two actors, pfl-research and ours as two processes with half the clients each (which leaves
 out what pfl-research's processes would tell each other). All work with one thread a process. Ours also clips each update.
-Rounds take turns, and rates are those of each engine's best round; starting up is not counted.
+Rounds take turns, and rates are those of each engine's best round; starting up is not counted. Where other users keep the
+machine busy, whole rounds are never undisturbed: the ratio of processor time (of all processes of an engine, as Linux counts
+it) says more then, and stands beside the other.
 
 The engines live in virtual environments of their own, since their requirements exclude each other, made on first use in a
 folder outside this repository; data and times are exchanged as files.
@@ -85,8 +87,25 @@ def started(folder: Path, cache: Path, rounds: int) -> dict[str, list[subprocess
     }
 
 
-def turn(folder: Path, engine: str, number: int, processes: list[subprocess.Popen]) -> float:
-    """Seconds of one round: of the slowest process."""
+def processor_seconds(processes: list[subprocess.Popen]) -> float:
+    """What these processes and all that they started have used so far; NaN where there is no /proc."""
+    parents, used = {}, {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        number = int(status.parent.name)
+        parents[number], used[number] = int(fields[1]), sum(map(int, fields[11:15]))  # with the children that have ended
+    family = {process.pid for process in processes}
+    while more := {number for number, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sum(used[number] for number in family & used.keys()) / os.sysconf("SC_CLK_TCK") if used else float("nan")
+
+
+def turn(folder: Path, engine: str, number: int, processes: list[subprocess.Popen]) -> tuple[float, float]:
+    """Seconds of one round, of the slowest process; and processor seconds of all processes."""
+    before = processor_seconds(processes)
     (folder / f"go-{engine}-{number}").touch()
     names = [engine] if len(processes) == 1 else [f"{engine}.{share}" for share in range(len(processes))]
     results = [folder / f"{name}-{number}.json" for name in names]
@@ -94,7 +113,8 @@ def turn(folder: Path, engine: str, number: int, processes: list[subprocess.Pope
         if any(process.poll() for process in processes):
             raise SystemExit(f"{engine} ended early:\n{(folder / 'errors.txt').read_text()[-3000:]}")
         time.sleep(0.01)
-    return max(json.loads(result.read_text())["seconds"] for result in results)
+    wall = max(json.loads(result.read_text())["seconds"] for result in results)
+    return wall, processor_seconds(processes) - before
 
 
 def main() -> None:
@@ -107,7 +127,7 @@ def main() -> None:
     if options.work_in:
         return ours(options.work_in, options.share)
     rounds = options.rounds + 1  # the first one warms up
-    seconds: dict[str, list[float]] = {"ours": [], "flower": [], "pfl": []}
+    seconds: dict[str, list[tuple[float, float]]] = {"ours": [], "flower": [], "pfl": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rng = np.random.default_rng(0)
@@ -118,7 +138,8 @@ def main() -> None:
             for number in range(rounds):
                 for engine, taken in seconds.items():
                     taken.append(turn(folder, engine, number, processes[engine]))
-                    print(f"round {number}: {engine:7} {CLIENTS * EXAMPLES / taken[-1]:7,.0f} examples/s", flush=True)
+                    print(f"round {number}: {engine:7} {CLIENTS * EXAMPLES / taken[-1][0]:7,.0f} examples/s", end="")
+                    print(f", {taken[-1][1]:.1f} processor seconds", flush=True)
         finally:
             (folder / "stop").touch()
             for process in (each for every in processes.values() for each in every):
@@ -126,20 +147,25 @@ def main() -> None:
                     process.wait(30)
                 except subprocess.TimeoutExpired:
                     process.kill()
-    rates = {engine: CLIENTS * EXAMPLES / min(taken[1:]) for engine, taken in seconds.items()}
+    rates = {engine: CLIENTS * EXAMPLES / min(wall for wall, _ in taken[1:]) for engine, taken in seconds.items()}
+    processor = {engine: min(used for _, used in taken[1:]) for engine, taken in seconds.items()}
     ratios = {engine: rates["ours"] / rates[engine] for engine in ENGINES}
+    by_processor = {engine: processor[engine] / processor["ours"] for engine in ENGINES}
     results = {
         "clients": CLIENTS,
         "examples_of_a_client": EXAMPLES,
         "engines": ENGINES,
-        "seconds_of_rounds": {engine: taken[1:] for engine, taken in seconds.items()},
+        "seconds_of_rounds": {engine: [wall for wall, _ in taken[1:]] for engine, taken in seconds.items()},
+        "processor_seconds_of_rounds": {engine: [used for _, used in taken[1:]] for engine, taken in seconds.items()},
         "examples_per_second": rates,
         "ratio": ratios,
+        "ratio_of_processor_time": by_processor,
         "required_ratio": REQUIRED,
     }
     (HERE / "results" / "peers.json").write_text(json.dumps(results, indent=2) + "\n")
     for engine, ratio in ratios.items():
-        print(f"ours {rates['ours']:,.0f}/s, {engine} {rates[engine]:,.0f}/s: {ratio:.2f} times (required {REQUIRED})")
+        print(f"ours {rates['ours']:,.0f}/s, {engine} {rates[engine]:,.0f}/s: {ratio:.2f} times (required {REQUIRED}),", end="")
+        print(f" {by_processor[engine]:.2f} times by processor time")
     return None
 
 

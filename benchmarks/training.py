@@ -8,7 +8,7 @@ other users disturb less, stands beside them.
     EMNIST CNN          34 clients of 240 images, batch 16, 71.6 MFLOP for an image, forward and backward
     character LSTM      8 + 256 units, 90 characters, 64 sequences of 80 a client, batch 16, 141 MFLOP for a sequence
     perceptron          784-32-62, 34 clients of 240 images, batch 16: all clients of a process at once
-    one example each    the same perceptron, 512 clients of one example: gradients of a batch of DP-SGD
+    one example each    the same perceptron, 128 clients of one example: gradients of a batch of DP-SGD
     small LSTM          the word model of chats, 20 tokens a sentence, 40 sentences a client
 
 Writes benchmarks/results/training.json.
@@ -109,8 +109,8 @@ TASKS = {
         megaflops=141.0,
         targets=(("share_of_peak", 0.6),),
     ),
-    "perceptron": Task(perceptron, plain_mlp, 17, 240, 30, megaflops=0.1135, targets=(("ratio", 8.0),)),
-    "one example each": Task(perceptron, plain_mlp, 256, 1, 30, batch_size=None),
+    "perceptron": Task(perceptron, plain_mlp, 17, 240, 24, megaflops=0.1135, targets=(("ratio", 8.0),)),
+    "one example each": Task(perceptron, plain_mlp, 64, 1, 24, batch_size=None),
     "small LSTM": Task(word_lstm, plain_word_lstm, 2, 40, 12, tokens=20, vocabulary=2_000),
 }
 

@@ -27,13 +27,13 @@ from coalmine import _validate
 from coalmine.contracts import IndexArray
 from coalmine.data.dataset import Examples
 from coalmine.models.model import FlatModule, Model
-from coalmine.models.stacked import StackedDense, dense_shapes, one_step
+from coalmine.models.stacked import StackedDense, aims_of, dense_shapes, one_step
 
 EVALUATED_AT_ONCE = 128
 STACKED_DIM = 200_000  # above, the matrices of one client keep a processor busy
 STACKED_BYTES = 2 << 20  # of weights in a group: what stays in a processor's cache
 STACKED_CLIENTS = 32  # more gain little, and a cohort must make several groups
-BLOCK_BYTES = 4 << 20  # of features copied at a time
+BLOCK_BYTES = 8 << 20  # of features copied at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,21 +256,26 @@ class Trainer:
         for start in range(0, steps, at_once):
             stop = min(start + at_once, steps)
             active = sum(len(client.counts) > start for client in work)
-            features = np.empty((active, stop - start, width, inputs), np.float32)
+            features = torch.empty(
+                active, stop - start, width, inputs
+            ).numpy()  # torch aligns it to cache lines, numpy does not
             targets = np.zeros((active, stop - start, width), np.int64)
             counts = np.zeros((active, stop - start), np.int64)
             for place, client in enumerate(work[:active]):
                 client.fill(start, stop, features[place], targets[place], counts[place])
-            share = (np.arange(width) < counts[:, :, None]) / np.maximum(counts, 1)[:, :, None].astype(np.float32)
-            every = [torch.from_numpy(each) for each in (features, targets, share.astype(np.float32, copy=False))]
-            for step in range(stop - start):
-                now = int((counts[:, step] > 0).sum())
-                taken, wanted, weight = (each[:now, step] for each in every)
+            counted = np.arange(width) < counts[:, :, None]
+            share = counted / np.maximum(counts, 1)[:, :, None].astype(np.float32)
+            taken, wanted = torch.from_numpy(features), torch.from_numpy(targets)
+            aims = aims_of(wanted, torch.from_numpy(share.astype(np.float32, copy=False)), shapes[-1][0])
+            chosen = torch.zeros(wanted.shape)
+            at_work = np.count_nonzero(counts, axis=0).tolist()
+            for step, now in enumerate(at_work):
+                batch = taken[:now, step], wanted[:now, step], aims[:now, step]
                 if models is None:
-                    changed, loss = one_step(shapes, begin, taken, wanted, weight, rate)
+                    changed, chosen[:now, step] = one_step(shapes, begin, *batch, rate)
                 else:
-                    loss = models.step(taken, wanted, weight, rate, momentum)
-                losses[:now] += loss.numpy() * counts[:now, step]
+                    chosen[:now, step] = models.step(*batch, rate, momentum)
+            losses[:active] -= (chosen.numpy() * counted).sum((1, 2), dtype=np.float64)
         return (changed if models is None else models.changes()).numpy(), losses
 
 

@@ -47,19 +47,19 @@ class StackedDense:
         self._weights, self._biases = parts[::2], parts[1::2]
         self._velocity: list[Tensor] = []
 
-    def step(self, features: Tensor, targets: Tensor, share: Tensor, learning_rate: float, momentum: float) -> Tensor:
-        """One step of gradient descent for the first copies, as many as there are features; their losses.
+    def step(self, features: Tensor, targets: Tensor, aims: Tensor, learning_rate: float, momentum: float) -> Tensor:
+        """One step of gradient descent for the first copies, as many as there are features.
 
-        features (copies, batch, inputs), targets (copies, batch) of int64, share (copies, batch): the part that each example
-        has in the mean, 0 for rows that only fill up a short batch.
+        features (copies, batch, inputs), targets (copies, batch) of int64 and the `aims` made of them. Returns the logarithm
+        of the probability that each target had, (copies, batch).
         """
-        active = len(features)
+        active = features.shape[0]
         weights, biases = [part[:active] for part in self._weights], [part[:active] for part in self._biases]
         inputs = [features]
         for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
             outputs = torch.baddbmm(bias.unsqueeze(1), inputs[-1], weight.transpose(1, 2))
             inputs.append(torch.relu_(outputs) if place < len(weights) - 1 else outputs)
-        back, loss = _softmax_gradient(inputs.pop(), targets, share)
+        back, chosen = _softmax_gradient(inputs.pop(), targets, aims)
         velocities = self._velocities() if momentum else []
         for place in reversed(range(len(weights))):
             onward = None
@@ -76,7 +76,7 @@ class StackedDense:
                 biases[place].add_(back.sum(1), alpha=-learning_rate)
             if onward is not None:
                 back = onward
-        return loss
+        return chosen
 
     def changes(self) -> Tensor:
         """What was added to the parameters of each copy, (copies, dim)."""
@@ -93,9 +93,9 @@ class StackedDense:
 
 
 def one_step(
-    shapes: Sequence[torch.Size], vector: Tensor, features: Tensor, targets: Tensor, share: Tensor, learning_rate: float
+    shapes: Sequence[torch.Size], vector: Tensor, features: Tensor, targets: Tensor, aims: Tensor, learning_rate: float
 ) -> tuple[Tensor, Tensor]:
-    """What a single step adds to the parameters of each copy, (copies, dim), and the losses.
+    """What a single step adds to the parameters of each copy, (copies, dim), and what `StackedDense.step` returns.
 
     All copies still have the same weights, so that nothing is copied, and each gradient is written where it is to be.
     """
@@ -106,7 +106,7 @@ def one_step(
     for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         outputs = torch.addmm(bias, inputs[-1], weight.T)
         inputs.append(torch.relu_(outputs) if place < len(weights) - 1 else outputs)
-    back, loss = _softmax_gradient(inputs.pop().view(copies, batch, -1), targets, share)
+    back, chosen = _softmax_gradient(inputs.pop().view(copies, batch, -1), targets, aims)
     changed = torch.empty(copies, vector.numel())
     into = split(changed, tuple(shapes))
     for place in reversed(range(len(weights))):
@@ -120,16 +120,22 @@ def one_step(
         if place:
             onward = torch.mm(back.view(copies * batch, -1), weights[place])
             back = _through_rectifier(onward, inputs[place]).view(copies, batch, -1)
-    return changed, loss
+    return changed, chosen
 
 
-def _softmax_gradient(outputs: Tensor, targets: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient of each copy's loss by its outputs, (copies, batch, classes), and the losses."""
-    chosen = targets.unsqueeze(2)
-    back = torch.log_softmax(outputs, 2)
-    loss = (back.gather(2, chosen).squeeze_(2) * share).sum(1)
-    back.exp_().scatter_add_(2, chosen, torch.full(chosen.shape, -1.0))
-    return back.mul_(share.unsqueeze(2)), loss.neg_()
+def aims_of(targets: Tensor, share: Tensor, classes: int) -> Tensor:
+    """-w e_y for each example, (..., classes): minus its share w in the mean at the place of its class y, else 0.
+
+    The share is 1 / batch size, and 0 for rows that only fill up a short batch.
+    """
+    return torch.zeros(*targets.shape, classes).scatter_(-1, targets.unsqueeze(-1), -share.unsqueeze(-1))
+
+
+def _softmax_gradient(outputs: Tensor, targets: Tensor, aims: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of each copy's loss by its outputs, (copies, batch, classes), and the logarithms of the probabilities."""
+    logarithms = torch.log_softmax(outputs, 2)
+    back: Tensor = torch.ops.aten._log_softmax_backward_data.default(aims, logarithms, 2, torch.float32)
+    return back, logarithms.gather(2, targets.unsqueeze(2)).squeeze_(2)
 
 
 def _through_rectifier(gradient: Tensor, outputs: Tensor) -> Tensor:
