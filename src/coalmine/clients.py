@@ -152,7 +152,7 @@ class Trainer:
     def group_size(self) -> int:
         """How many clients make one piece of work: as many as are trained at once."""
         if self._stacked is None:
-            return 2
+            return 1
         return min(max(STACKED_BYTES // (4 * self.model.dim), 4), STACKED_CLIENTS)
 
     def updates(
