@@ -61,7 +61,7 @@ class Workers(Generic[Task, Result]):
         if kind is not None:  # nobody waits for what they are doing now
             self._voice.close()
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown()  # nothing is cancelled: Python 3.11 stumbles over cancelled tasks of workers that left
             self._pool = None
         self._voice.close()
         self._ears.close()
@@ -92,15 +92,13 @@ class Workers(Generic[Task, Result]):
                         futures[number] = pool.submit(_work, task)
             for number, future in futures.items():
                 results[number] = future.result()
-                self._proven = True
         except BrokenProcessPool:
             for number, future in futures.items():
                 if future.done() and future.exception() is None:
                     results[number] = future.result()
             raise
         finally:
-            for future in futures.values():
-                future.cancel()
+            self._proven = self._proven or bool(results)
 
     def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 SECRET = 0x5EC2E7_0F_A11_7E575
-SMALL = (
-    *("participation.rounds=6", "participation.epochs=2", "data.users=60", "canaries.pool=40", "audit.unused_rows=100"),
+SMALL = (  # users of two images each, so that a cohort of 160 is more than two groups of 64
+    *("data.options.group=2", "data.users=600", "participation.rounds=6", "participation.epochs=2"),
+    *("canaries.pool=40", "audit.unused_rows=100"),
     *("run.evaluate_every=2", 'audit.views=["known-others","final-model"]', "audit.bound=anytime"),  # the cheapest to compute
 )
 

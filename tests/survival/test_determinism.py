@@ -1,8 +1,16 @@
 """The same configuration and seeds give the same bits, whoever does the work, in whatever order, and however often."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+
+from coalmine.assembly import material
+from coalmine.clients import LocalTraining, Trainer
+from coalmine.config import read_config
 
 
 def output(ended):
@@ -11,9 +19,13 @@ def output(ended):
 
 
 @pytest.fixture(scope="module")
-def alone(coalmine, whole):
+def alone(coalmine, whole, small):
     """(directory, what `--json` prints) of the run with one worker."""
     out, _ = whole()
+    rounds = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+    told = read_config("tiny", small)
+    size = Trainer(material(told).model, LocalTraining(**told.client.model_dump())).group_size
+    assert all(event["clients"] > 2 * size for event in rounds)  # there is work to be shared
     return out, output(coalmine("resume", out, "--json", "--quiet"))
 
 
@@ -62,11 +74,6 @@ def test_twice_in_one_process(coalmine, alone, same, small, secret, tmp_path):
 
 def test_with_more_threads(coalmine, alone, same, small, secret, tmp_path):
     """A process of its own, where libraries may use as many threads as they like."""
-    import os
-    import subprocess
-    import sys
-    from pathlib import Path
-
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     sets = [word for change in small for word in ("--set", change)]
     words = ["run", "tiny", *sets, "--workers", "1", "--out", tmp_path / "run", "--secret-seed", str(secret)]
@@ -77,16 +84,6 @@ def test_with_more_threads(coalmine, alone, same, small, secret, tmp_path):
     assert (done.stdout, done.stderr.count("Traceback")) == (printed, 0)
     assert "training: 6 of 6" in done.stderr
     same(tmp_path / "run", out)
-
-
-def test_the_folder_of_the_data_is_no_part_of_a_result(coalmine, alone, tmp_path):
-    from coalmine.config import Config, fingerprint, read_config
-
-    told = read_config("tiny")
-    moved = told.model_copy(update={"data": told.data.model_copy(update={"options": {"group": 10, "data_dir": "/there"}})})
-    assert isinstance(moved, Config) and fingerprint(moved) == fingerprint(told)
-    assert fingerprint(read_config("tiny", ["run.workers=7"])) == fingerprint(told)
-    assert fingerprint(read_config("tiny", ["run.seed=7"])) != fingerprint(told)
 
 
 def test_another_seed_is_another_run(coalmine, alone, small, tmp_path):

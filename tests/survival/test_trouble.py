@@ -304,7 +304,7 @@ def test_an_update_that_turns_nan_in_round_17(coalmine, whole, same, small, tmp_
 
 def test_the_same_from_a_worker(coalmine, small, tmp_path):
     """A learning rate beyond reason, two workers: the first client of the cohort is named, whoever came first."""
-    sets = (*small, "client.learning_rate=1e38")
+    sets = (*small, "client.learning_rate=1e38", "client.epochs=3")
     said = {
         coalmine.run(tmp_path / str(workers), sets=sets, workers=workers).said(4, "round 0, client '", "learning rate")
         for workers in (1, 2)

@@ -127,7 +127,7 @@ def test_the_tasks_of_a_dead_worker_are_done_again(jobs, tmp_path):
 def test_workers_that_die_again_and_again(jobs, tmp_path):
     with Workers(2, jobs.Job(str(tmp_path))) as workers:
         workers.map([("double", 1)])
-        with pytest.raises(CoalmineError, match=r"died 5 times .* --workers 1"):
+        with pytest.raises(CoalmineError, match=r"died 5 times .*--workers 1"):
             workers.map([("double", 0), ("die", 1, 99)])
     assert len(list(tmp_path.glob("grave-*"))) == 5
 
