@@ -7,6 +7,7 @@ from scipy.stats import binom
 
 from coalmine import Once, Periods, Poisson, bound_band
 from coalmine.audit import audit_scores
+from coalmine.canaries.planting import Planting
 from coalmine.views import EveryRelease, FinalModel, KnownOthers, KnownRounds
 
 FALSE_ALARM = 1e-4  # each of these tests fails for one seed in ten thousand; the seeds are fixed
@@ -14,7 +15,7 @@ DELTA = 1e-5
 AUDITS = 60
 FAMILIES = ("transform", "sphere")
 VIEWS = (FinalModel(), EveryRelease(), KnownRounds(), KnownOthers())
-SIZE = {"rounds": 4, "dim": 1500, "pool": 60, "spare": 400, "kinds": ("mean", "residual", "drift")}
+SIZE = {"rounds": 4, "dim": 1500, "pool": 60, "spare": 150, "kinds": ("mean", "residual", "drift")}
 RUNS = {
     "once": {"pattern": Once()},
     "twice": {"pattern": Periods(2)},
@@ -33,6 +34,17 @@ def runs(simulate, family, name, effect, noise=1.0, clients=10.0):
     return [simulate(family, seed=seed, **settings) for seed in range(AUDITS)]
 
 
+@cache
+def claimed(kind, pattern, noise):
+    planting = Planting.draw(pattern, pool=1, rounds=getattr(pattern, "rounds", 32), secret_seed=0)
+    return kind().claim(planting, noise_multiplier=noise, delta=DELTA)
+
+
+def claim_of(view, pattern, noise):
+    """An accountant of sampling takes seconds: asked once for the views that know the rounds, once for the others."""
+    return claimed(KnownRounds if view.knows_rounds else FinalModel, pattern, noise)
+
+
 @pytest.mark.parametrize("null", ["law", "unused"])
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 @pytest.mark.parametrize("name", RUNS)
@@ -46,20 +58,20 @@ def test_canaries_without_effect_rarely_look_like_a_leak(linear_run, family, nam
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 @pytest.mark.parametrize(("name", "noise"), [("once", 1.0), ("once", 0.3), ("twice", 1.0), ("poisson", 1.0)])
 def test_correct_code_is_rarely_accused(linear_run, name, noise, view, null):
-    accused = 0
-    for run in runs(linear_run, "transform", name, 1.0, noise):
-        claim = view.claim(run.planting, noise_multiplier=noise, delta=DELTA)
-        accused += bound_band(run.scores(view, null), delta=DELTA).epsilon > claim.epsilon
-    assert accused <= allowed(AUDITS)
+    audited = runs(linear_run, "transform", name, 1.0, noise)
+    claim = claim_of(view, RUNS[name]["pattern"], noise)
+    found = [bound_band(run.scores(view, null), delta=DELTA).epsilon for run in audited]
+    assert sum(epsilon > claim.epsilon for epsilon in found) <= allowed(AUDITS)
 
 
 @pytest.mark.parametrize("null", ["law", "unused"])
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("pattern", [Periods(8), Poisson(rate=0.25, rounds=32)], ids=["8 times", "poisson"])
 def test_a_correct_run_of_many_presentations_is_not_violated(linear_run, pattern, family, null):
-    run = linear_run(family, pattern, rounds=32, noise=1.0, seed=1, clients=20.0, dim=3000, kinds=("mean", "residual", "drift"))
+    kinds = ("mean", "residual", "drift")
+    run = linear_run(family, pattern, rounds=32, noise=1.0, seed=1, clients=20.0, dim=2000, pool=100, spare=200, kinds=kinds)
     for view in VIEWS:
-        claim = view.claim(run.planting, noise_multiplier=1.0, delta=DELTA)
+        claim = claim_of(view, pattern, 1.0)
         assert audit_scores(run.scores(view, null), delta=DELTA, claim=claim).verdict.word != "VIOLATED", view.name
 
 
