@@ -16,7 +16,7 @@ from scipy import special
 from coalmine import _validate
 from coalmine.contracts import Array, Null
 
-_SPREAD_RISK = 1e-4  # that a measured spread is further below the true one than its tail allows for
+_SPREAD_RISK = 1e-4  # that a measured spread is further from the true one than its law allows for
 _FAR = 1e-4  # below this the logarithm of the tail comes from a continued fraction, which cannot underflow
 
 
@@ -158,8 +158,9 @@ class GaussianNull:
     `slack` adds that many nats to the log tail: log(3.18) covers any sum of random signs of the same variance
     (Bentkus & Dzindzalieta 2015), hence transform canaries whose score contains other clients' updates.
 
-    `directions` says on how many unused directions the spread was measured, if it was. A measured spread may be too small, and
-    a tail with it too thin; the tail is then that of the largest spread that the measurement allows, at a risk of 1 in 10,000.
+    `directions` says on how many unused directions the spread was measured, if it was. The chance to exceed a value is then the
+    largest that the measurement allows, at a risk of 1 in 10,000: above the centre that of a wider normal, below it that of
+    a narrower one.
     """
 
     spread: float = 1.0
@@ -183,12 +184,19 @@ class GaussianNull:
             tail = f" (measured on {self.directions:,} unused directions, the tail is for {wider} more){tail}"
         return f"normal with mean {self.center:g} and standard deviation {self.spread:g}{tail}"
 
-    @cached_property
+    @property
     def widening(self) -> float:
-        """How much larger than measured the spread may be: n times its square over the true one is chi² with n degrees."""
+        """How much larger than measured the spread may be: n times the square of their quotient is chi² with n degrees."""
+        return self._limits[1]
+
+    @cached_property
+    def _limits(self) -> tuple[float, float]:
+        """True spreads that the measurement allows, in units of the measured one."""
         if self.directions is None:
-            return 1.0
-        return float(np.sqrt(self.directions / special.chdtri(self.directions, 1 - _SPREAD_RISK)))
+            return 1.0, 1.0
+        n = self.directions
+        low, high = np.sqrt(n / special.chdtri(n, [_SPREAD_RISK / 2, 1 - _SPREAD_RISK / 2]))
+        return float(low), float(high)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -198,7 +206,8 @@ class GaussianNull:
     def logsf(self, value: ArrayLike) -> Any:
         """log P(score >= value), plus the slack, at most 0."""
         with np.errstate(over="ignore"):
-            z = (_numbers(value) - self.center) / (self.spread * self.widening)
+            z = (_numbers(value) - self.center) / self.spread
+            z = z / np.where(z < 0, *self._limits)
         return _scalar(np.minimum(special.log_ndtr(-z) + self.slack, 0.0))
 
 

@@ -1,0 +1,95 @@
+"""Shared by tests of several kinds: rounds of a linear mechanism, without any training."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from coalmine._random import stream
+from coalmine.canaries import SphereCanaries, TransformCanaries
+from coalmine.canaries.planting import Planting
+from coalmine.views import reach_of, sight, stack
+
+FAMILIES = {"transform": TransformCanaries, "sphere": SphereCanaries}
+
+
+@dataclass(frozen=True)
+class LinearRun:
+    seen: dict  # kind -> Sightings, or (kind, layer) -> Sightings
+    planting: Planting
+    canaries: object
+    client_norms: np.ndarray
+
+    def scores(self, view, null="law", layer=None):
+        seen = self.seen[view.sees if layer is None else (view.sees, layer)]
+        return view.scores(seen, self.planting, self.canaries, null=null)
+
+
+def simulate(
+    family,
+    pattern,
+    *,
+    rounds,
+    noise,
+    seed,
+    dim=5000,
+    pool=200,
+    spare=1000,
+    clients=0.0,
+    effect=1.0,
+    amplitude=1.0,
+    reuse=False,
+    correlation=0.0,
+    layers=None,
+    silent=None,
+    kinds=("mean",),
+):
+    """release_t = effect amplitude_t (sum of canaries) + X_t + noise Z_t, with |X_t| about `clients`; `silent` has no noise."""
+    sphere = family == "sphere"
+    canaries = FAMILIES[family](dim, pool, secret_seed=seed)
+    unused = FAMILIES["transform"](dim, spare, secret_seed=seed + 10**6) if sphere and spare else None
+    spare = 0 if sphere else spare
+    planting = Planting.draw(pattern, pool=pool, rounds=rounds, secret_seed=seed)
+    sizes = np.broadcast_to(np.asarray(amplitude, dtype=float), (rounds,))
+    rng = stream(seed, "linear rounds")
+    places = {None: None, **(layers or {})}
+    reaches = {name: place and reach_of(canaries, place, spare=spare, unused=unused) for name, place in places.items()}
+    rows, norms, drift, last = {}, [], np.zeros(dim), rng.standard_normal(dim)
+    for number in range(rounds):
+        who = planting.planted(number)
+        planted = effect * sizes[number] * canaries.combine(who, np.ones(who.size)).astype(float)
+        others = clients * rng.standard_normal(dim) / np.sqrt(dim)
+        if not reuse:
+            last = correlation * last + np.sqrt(1 - correlation**2) * rng.standard_normal(dim)
+        drawn = noise * last
+        if silent is not None:
+            drawn[silent] = 0.0
+        drift += planted + others + drawn
+        norms.append(np.linalg.norm(others))
+        vectors = {"mean": planted + others + drawn, "residual": planted + drawn, "drift": drift}
+        for kind in kinds:
+            if kind == "drift" and number < rounds - 1:
+                continue
+            for name, place in places.items():
+                vector = vectors[kind].astype(np.float32)
+                seen = sight(canaries, vector, spare=spare, unused=unused, group=place, reach=reaches[name])
+                rows.setdefault((kind, name), []).append(seen)
+    tables = {}
+    for (kind, name), sights in rows.items():
+        place = places[name]
+        tables[kind if name is None else (kind, name)] = stack(
+            sights,
+            kind=kind,
+            rounds=np.arange(rounds) if len(sights) == rounds else [rounds - 1],
+            amplitude=sizes if len(sights) == rounds else 1.0,
+            pool=pool,
+            dim=dim if place is None else place.stop - place.start,
+            group=name,
+            reach=reaches[name],
+        )
+    return LinearRun(tables, planting, canaries, np.array(norms))
+
+
+@pytest.fixture(scope="session")
+def linear_run():
+    return simulate
