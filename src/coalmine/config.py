@@ -132,7 +132,7 @@ class Audit(_Section):
     null: Literal["auto", "law", "unused"] = Field("auto", description="what inserted canaries are compared with")
     confidence: Share = Field(0.95, description="of bounds and intervals")
     layers: bool = Field(False, description="also every layer of at least 500 parameters: where does it leak?")
-    unused_rows: Whole = Field(4096, description="directions that are looked for and never inserted")
+    unused_rows: Whole = Field(8192, description="directions that are looked for and never inserted")
 
 
 class Run(_Section):

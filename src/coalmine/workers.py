@@ -1,7 +1,10 @@
 """Processes that share the work of a round. What comes out does not depend on how many there are, nor on who is first.
 
 A task's result must depend on the task alone. Results come back in the order of the tasks, and of several errors the first in
-that order; a worker that dies is replaced and its tasks are done again. With one worker everything happens in this process.
+that order; a worker that dies is replaced and its task is done again. With one worker everything happens in this process.
+
+Every worker has a pipe of its own, of which the parent keeps one end: a worker that is killed in the middle of a sentence is
+the end of its pipe. (The pools of the standard library share one pipe, and wait for ever for the rest of the sentence.)
 """
 
 from __future__ import annotations
@@ -10,11 +13,11 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pickle import PicklingError
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -26,6 +29,7 @@ Task = TypeVar("Task", contravariant=True)
 Result = TypeVar("Result", covariant=True)
 _DEATHS = 5  # of workers in one round, before it is taken for more than bad luck
 _FIRST_DEATHS = 2  # the same, while no worker has ever finished anything
+_PATIENCE = 5.0  # seconds for a worker to leave by itself
 
 
 class Job(Protocol[Task, Result]):
@@ -38,13 +42,40 @@ class Job(Protocol[Task, Result]):
         """One task."""
 
 
+class _Worker:
+    """A process, and this end of the pipe to it."""
+
+    def __init__(self, job: Job[Any, Any], ears: Connection):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=_serve, args=(job, theirs, ears), daemon=True)
+        try:
+            with _in_peace():
+                self.process.start()
+        except (PicklingError, AttributeError, TypeError) as error:
+            raise CoalmineError(
+                f"this work cannot travel to other processes: {error}. Define the model, its loss and the mechanism as "
+                "classes and functions of a module that can be imported, or use one worker."
+            ) from error
+        finally:
+            theirs.close()  # theirs alone: if they die, the pipe ends
+
+    def leave(self, *, at_once: bool) -> None:
+        """Ask to leave, by closing the pipe, or make it."""
+        self.pipe.close()
+        if not at_once:
+            self.process.join(_PATIENCE)
+        self.process.kill()
+        self.process.join()
+
+
 class Workers(Generic[Task, Result]):
     """`count` workers for one job, to be used as a context."""
 
     def __init__(self, count: int, job: Job[Task, Result]):
         self.count = _validate.whole("workers", count, least=1)
         self._job = job
-        self._pool: ProcessPoolExecutor | None = None
+        self._workers: list[_Worker] = []
         self._proven = False  # whether a worker has ever finished anything
 
     def __enter__(self) -> Workers[Task, Result]:
@@ -58,11 +89,9 @@ class Workers(Generic[Task, Result]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         if self.count == 1:
             return
-        if kind is not None:  # nobody waits for what they are doing now
-            self._voice.close()
-        if self._pool is not None:
-            self._pool.shutdown()  # nothing is cancelled: Python 3.11 stumbles over cancelled tasks of workers that left
-            self._pool = None
+        for worker in self._workers:
+            worker.leave(at_once=kind is not None)  # nobody waits for what they are doing now
+        self._workers = []
         self._voice.close()
         self._ears.close()
 
@@ -70,49 +99,38 @@ class Workers(Generic[Task, Result]):
         """The results of the tasks, in their order."""
         if self.count == 1:
             return [self._job(task) for task in tasks]
-        results: dict[int, Result] = {}
-        deaths = 0
-        while len(results) < len(tasks):
-            try:
-                self._collect(tasks, results)
-            except BrokenProcessPool:
-                self._pool = None  # a worker died: its tasks, and those that waited, are done again by new ones
-                deaths += 1
-                self._despair(deaths)
+        waiting, busy = deque(range(len(tasks))), dict[Connection, tuple[_Worker, int]]()
+        results, errors, deaths = dict[int, Any](), dict[int, BaseException](), 0
+        while waiting or busy:
+            for worker in self._idle(busy, len(waiting)):
+                number = waiting.popleft()
+                busy[worker.pipe] = worker, number
+                with suppress(OSError):  # it died: its pipe is at its end, which is seen below
+                    worker.pipe.send(tasks[number])
+            for pipe in wait(list(busy)):
+                worker, number = busy.pop(pipe)  # type: ignore[call-overload]
+                try:
+                    good, answer = worker.pipe.recv()
+                except (EOFError, OSError):
+                    self._workers.remove(worker)
+                    worker.leave(at_once=True)
+                    waiting.appendleft(number)
+                    deaths += 1
+                    self._despair(deaths)
+                    continue
+                self._proven = True
+                (results if good else errors)[number] = answer
+            if errors:  # what comes after the first of them is not needed any more
+                waiting = deque(number for number in waiting if number < min(errors))
+        if errors:
+            raise errors[min(errors)]
         return [results[number] for number in range(len(tasks))]
 
-    def _collect(self, tasks: Sequence[Task], results: dict[int, Result]) -> None:
-        """Fill in the results that are missing."""
-        futures: dict[int, Future[Any]] = {}
-        try:
-            with _in_peace():
-                pool = self._started()
-                for number, task in enumerate(tasks):
-                    if number not in results:
-                        futures[number] = pool.submit(_work, task)
-            for number, future in futures.items():
-                results[number] = future.result()
-        except BrokenProcessPool:
-            for number, future in futures.items():
-                if future.done() and future.exception() is None:
-                    results[number] = future.result()
-            raise
-        finally:
-            self._proven = self._proven or bool(results)
-
-    def _started(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            context = multiprocessing.get_context("spawn")
-            pool = ProcessPoolExecutor(self.count, context, initializer=_begin, initargs=(self._job, self._ears))
-            try:
-                pool.submit(os.getpid)  # with it the processes are started, and the job is sent
-            except (PicklingError, AttributeError, TypeError) as error:
-                raise CoalmineError(
-                    f"this work cannot travel to other processes: {error}. Define the model, its loss and the mechanism as "
-                    "classes and functions of a module that can be imported, or use one worker."
-                ) from error
-            self._pool = pool
-        return self._pool
+    def _idle(self, busy: dict[Connection, tuple[_Worker, int]], wanted: int) -> list[_Worker]:
+        """Workers that have nothing to do, started if there are fewer than there may be."""
+        while len(self._workers) < min(self.count, len(busy) + wanted):
+            self._workers.append(_Worker(self._job, self._ears))
+        return [worker for worker in self._workers if worker.pipe not in busy][:wanted]
 
     def _despair(self, deaths: int) -> None:
         if not self._proven and deaths >= _FIRST_DEATHS:
@@ -131,7 +149,7 @@ class Workers(Generic[Task, Result]):
 @contextmanager
 def _in_peace() -> Iterator[None]:
     """Processes started here do not hear Ctrl-C, not even while they begin: an interruption is the parent's affair."""
-    if not hasattr(signal, "pthread_sigmask"):  # then they hear it until `_begin`
+    if not hasattr(signal, "pthread_sigmask"):  # then they hear it until `_serve`
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -141,26 +159,30 @@ def _in_peace() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_job: Job[Any, Any] | None = None
-
-
-def _begin(job: Job[Any, Any], parent: Connection) -> None:
-    """In a new worker process: the job, and an ear for the parent."""
-    global _job
+def _serve(job: Job[Any, Any], pipe: Connection, parent: Connection) -> None:
+    """In a worker process: task after task, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     job.prepare()
-    _job = job
+    with suppress(EOFError, OSError):
+        while True:
+            task = pipe.recv()
+            try:
+                answer = True, job(task)
+            except Exception as error:
+                answer = False, error
+            _answer(pipe, answer)
+
+
+def _answer(pipe: Connection, answer: tuple[bool, Any]) -> None:
+    try:
+        pipe.send(answer)
+    except (PicklingError, AttributeError, TypeError):  # an error of a kind that cannot travel is told in words
+        pipe.send((False, CoalmineError(f"a worker failed: {type(answer[1]).__name__}: {answer[1]}")))
 
 
 def _leave_with(parent: Connection) -> None:
-    """A parent that is killed outright cannot stop its workers, and they would wait for it for ever."""
+    """A parent that is killed outright cannot stop its workers, and they would work on for nobody."""
     with suppress(EOFError, OSError):
         parent.recv_bytes()
     os._exit(1)
-
-
-def _work(task: Any) -> Any:
-    if _job is None:
-        raise RuntimeError("this process is no worker")
-    return _job(task)

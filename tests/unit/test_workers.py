@@ -51,6 +51,20 @@ JOBS = """
                 os.kill(os.getpid(), signal.SIGKILL)
             return 2 * number
 
+        def die_in_the_middle_of_the_answer(self, number):
+            try:
+                os.close(os.open(f"{self.folder}/grave-{number}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return 2 * number
+            from multiprocessing.connection import Connection
+
+            def write_half(connection, data):
+                os.write(connection.fileno(), bytes(data[: max(1, len(data) // 2)]))
+                os.kill(os.getpid(), signal.SIGKILL)
+
+            Connection._send = write_half
+            return 2 * number
+
         def sleep(self):
             open(f"{self.folder}/asleep-{os.getpid()}", "w").close()
             time.sleep(600)
@@ -122,6 +136,13 @@ def test_the_tasks_of_a_dead_worker_are_done_again(jobs, tmp_path):
     tasks = [("double", 0), ("die", 1, 1), ("double", 2, 0.1), ("die", 3, 1), ("double", 4)]
     assert work(2, jobs.Job(str(tmp_path)), tasks) == [0, 2, 4, 6, 8]
     assert len(list(tmp_path.glob("grave-*"))) == 2
+
+
+def test_a_worker_that_dies_in_the_middle_of_its_answer(jobs, tmp_path):
+    """The pools of the standard library would wait for the other half for ever."""
+    tasks = [("double", 0), ("die_in_the_middle_of_the_answer", 1), ("double", 2)]
+    assert work(2, jobs.Job(str(tmp_path)), tasks) == [0, 2, 4]
+    assert len(list(tmp_path.glob("grave-*"))) == 1
 
 
 def test_workers_that_die_again_and_again(jobs, tmp_path):
