@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -32,6 +33,12 @@ class Material:
     held_out: FederatedDataset | None
     model: Model
     texts: bool = False  # targets are tokens, of which special ones do not count
+
+    @cached_property
+    def classes(self) -> bool:
+        """Whether targets are classes, so that an accuracy means something."""
+        targets = self.train.examples_of(self.train.users[0]).targets
+        return bool(np.issubdtype(targets.dtype, np.integer) and targets.min(initial=0) >= 0)
 
     @cached_property
     def baseline(self) -> tuple[float, float]:
@@ -79,12 +86,18 @@ def material(told: Config) -> Material:
         return Material(train, held_out, _model(told.model, vocabulary=len(vocabulary.tokens) + SPECIAL), texts=True)
     assert isinstance(train, FederatedDataset) and not isinstance(held_out, FederatedTexts)
     examples = train.examples_of(train.users[0])
-    classes = 1 + max(int(each.targets.max(initial=0)) for _, each in train)
+    parts = [train] if held_out is None else [train, held_out]  # how many classes there are is public
+    classes = 1 + max(int(each.targets.max(initial=0)) for part in parts for _, each in part)
     return Material(train, held_out, _model(told.model, shape=examples.features.shape[1:], classes=classes), texts=False)
 
 
 def federation(told: Config, given: Material, secret_seed: int, mechanism: Mechanism | None = None) -> Federation:
     """Everything that is fixed before the run. Canaries, their rounds and coins, and the noise come from the secret seed."""
+    if told.privacy.unit == "example" and int(given.train.sizes.max(initial=0)) > 1:
+        raise ValueError(
+            'privacy.unit = "example" needs clients of one example each; these have up to '
+            f"{int(given.train.sizes.max())}. Group the data by ones (data.options.group = 1), or protect clients."
+        )
     participation, rounds = _participation(told.participation, given.train)
     plants = None
     if told.canaries.pool:
@@ -97,6 +110,8 @@ def federation(told: Config, given: Material, secret_seed: int, mechanism: Mecha
             replace=told.canaries.replace_clients,
             over_long=told.canaries.over_long,
         )
+        if not any(plants.planting.planted(number).size for number in range(rounds)):
+            raise ValueError("canaries: none of them would take part in any round. Plant more of them, or for more rounds.")
     cohort = participation.expected_size(len(given.train), rounds)
     return Federation(
         model=given.model,
@@ -111,6 +126,26 @@ def federation(told: Config, given: Material, secret_seed: int, mechanism: Mecha
         seed=told.run.seed,
         secret=partial(stream, secret_seed),
     )
+
+
+def inputs(job: Federation) -> str:
+    """The SHA-256 of what a run is made of beside its configuration: users, model, mechanism and who takes part when."""
+    digest = hashlib.sha256()
+    described = (job.model.name, job.model.dim, sorted((name, place.start) for name, place in job.model.groups.items()))
+    members = job.participation.members if isinstance(job.participation, Trace) else ()
+    kind = f"{type(job.mechanism).__module__}.{type(job.mechanism).__qualname__}"
+    for part in (
+        described,
+        kind,
+        repr(job.mechanism),
+        repr(job.participation),
+        members,
+        job.data.users,
+        job.data.sizes.tolist(),
+    ):
+        digest.update(repr(part).encode("utf-8", "surrogatepass"))
+    digest.update(job.model.initial(job.seed).tobytes())
+    return digest.hexdigest()
 
 
 def without_noise_and_canaries(told: Config) -> Config:
@@ -178,7 +213,7 @@ def _mechanism(told: config.Privacy, cohort: float) -> Mechanism:
         told.realised_denominator,
         target_quantile=told.target_quantile,
         clip_learning_rate=told.clip_learning_rate,
-        count_noise=cohort / 20 if told.count_noise is None else told.count_noise,
+        count_noise=max(cohort / 20, told.noise_multiplier) if told.count_noise is None else told.count_noise,
     )
 
 
@@ -196,13 +231,23 @@ def _participation(told: config.Participation, train: FederatedDataset) -> tuple
         return trace, trace.rounds
     rounds = told.rounds or max(1, round(told.epochs * population / (told.cohort_size or population)))
     cohort = told.cohort_size or 1.0
+    follows = told.epochs * population / rounds if told.pattern == "epochs" else population / rounds
+    if told.pattern in ("once", "epochs") and told.rounds and told.cohort_size and abs(cohort - follows) >= 1:
+        raise ValueError(
+            f"participation: {population:,} clients in {rounds} rounds make cohorts of {follows:.1f}, not of {cohort:g}. "
+            "Leave out rounds or cohort_size, or change the number of users (data.users)."
+        )
+    if told.pattern in ("poisson", "fixed-size", "min-separation") and cohort > population:
+        raise ValueError(f"participation: a cohort_size of {cohort:g} is more than the {population:,} clients that there are.")
+    if told.pattern in ("fixed-size", "min-separation") and cohort != int(cohort):
+        raise ValueError(f"participation: cohort_size={cohort:g} must be a whole number for pattern {told.pattern!r}.")
     match told.pattern:
         case "once":
             return Once(), rounds
         case "epochs":
             return Epochs(told.epochs), rounds
         case "poisson":
-            return Poisson(min(cohort / population, 1.0), rounds), rounds
+            return Poisson(cohort / population, rounds), rounds
         case "fixed-size":
             return FixedSize(int(cohort), population, rounds), rounds
     return MinSeparation(told.separation or 1, int(cohort), rounds), rounds

@@ -19,7 +19,7 @@ from coalmine.estimators.gaussian_fit import estimate_gaussian, standardise
 from coalmine.estimators.power import Design
 from coalmine.result import AuditResult, Beside
 from coalmine.scores import Scores
-from coalmine.verdict import judge
+from coalmine.verdict import Visible, judge
 
 POWER = 0.8
 _REPLICATES = 50  # of a simulated maximum
@@ -36,6 +36,7 @@ def audit_scores(
     options: Mapping[str, Any] | None = None,
     presentations: float = 1.0,
     fit_maximum: bool = False,
+    visible: Visible | None = None,
 ) -> AuditResult:
     """Estimate, lower bound, claim and verdict for canary scores from any trainer.
 
@@ -43,6 +44,7 @@ def audit_scores(
     `options` are further arguments of the primary bound (`guesses`, `threshold`, `order`, ...).
     Choose both before looking at the scores. A maximum over rounds has no estimate; `fit_maximum` makes the papers' one, two
     normals fitted to it, and flags it. Whether such a maximum has any power depends on `presentations`, the rounds of a canary.
+    `visible` is for trainers that know what hides their canaries (`coalmine.verdict.judge`).
 
     >>> from coalmine.simulation import simulate_gaussian_mechanism
     >>> scores = simulate_gaussian_mechanism(dim=1_000_000, canaries=1000, sigma=0.5, seed=0)     # half of the noise ...
@@ -61,7 +63,7 @@ def audit_scores(
     others = dict.fromkeys(name for name in also if name != method)
     bounds = (primary, *(BOUNDS[name](scores, delta=delta, confidence=confidence) for name in others))
     estimates, shape, missing = _estimates(scores, delta, confidence, fit_maximum)
-    verdict = None if claim is None else judge(claim, primary, scores.game)
+    verdict = None if claim is None else judge(claim, primary, scores.game, visible)
     blind = None if claim is None else _blind(scores, claim, primary, presentations)
     if blind is not None:
         missing = (f"no power: {blind}", *missing)
@@ -98,6 +100,7 @@ class Measured:
 
     scores: Scores
     claim: Claim
+    visible: Visible | None = None  # see `coalmine.verdict.judge`
 
 
 def audit_views(
@@ -120,7 +123,7 @@ def audit_views(
     shared = 1 - (1 - confidence) / len(deciding)
     how: dict[str, Any] = {"delta": delta, "method": method, "also": also}
     how |= {"presentations": presentations, "fit_maximum": fit_maximum}
-    found = [audit_scores(each.scores, claim=each.claim, confidence=shared, **how) for each in deciding]
+    found = [audit_scores(each.scores, claim=each.claim, visible=each.visible, confidence=shared, **how) for each in deciding]
     worst = max(range(len(found)), key=lambda place: _excess(found[place]))
     result = found.pop(worst if _excess(found[worst]) > 0 else 0)
     shown = [_beside(each) for each in found]

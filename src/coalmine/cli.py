@@ -7,13 +7,16 @@ Exit codes: 0 consistent or done, 1 violated (or a failed self-test), 2 usage, 3
 
 import json
 import os
+import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-VIOLATED, USAGE, INCONCLUSIVE, BROKEN = 1, 2, 3, 4
+VIOLATED, USAGE, INCONCLUSIVE, BROKEN, INTERRUPTED = 1, 2, 3, 4, 130
 _LARGE_FILE = 20_000_000  # bytes; beyond this reading takes seconds, which is worth a word
 
 app = typer.Typer(
@@ -84,7 +87,9 @@ def run(
     told = options.run_config(config, changes or [], data_dir, workers)
     where = out if out is not None else options.free_directory(config)
     _say(f"run directory: {where}", quiet)
-    _finish(train(told, where, secret_seed=secret_seed, quiet=quiet), as_json)
+    with _interruptible(where):
+        finished = train(told, where, secret_seed=secret_seed, quiet=quiet)
+    _finish(finished, as_json)
 
 
 @app.command()
@@ -102,7 +107,9 @@ def resume(
     """
     from coalmine.training import resume as go_on
 
-    _finish(go_on(directory, workers=workers, quiet=quiet), as_json)
+    with _interruptible(directory):
+        finished = go_on(directory, workers=workers, quiet=quiet)
+    _finish(finished, as_json)
 
 
 @app.command()
@@ -254,14 +261,15 @@ def check(
     Example:
       coalmine check runs/today --max-epsilon 8
     """
-    from coalmine import _validate
-    from coalmine.contracts import Claim, plain
+    from coalmine import _validate, options
+    from coalmine.contracts import plain
     from coalmine.result import AuditResult
     from coalmine.verdict import judge
 
     _validate.non_negative("max_epsilon", max_epsilon)
     audited = AuditResult.load(result)
-    verdict = judge(Claim(epsilon=max_epsilon, delta=audited.bound.delta, accountant="limit"), audited.bound)
+    verdict = judge(options.limit(max_epsilon, audited), audited.bound)
+    verdict = options.beyond_the_clients(verdict, max_epsilon, audited)
     typer.echo(json.dumps(plain(verdict), indent=2) if as_json else str(verdict))
     raise typer.Exit({"CONSISTENT": 0, "VIOLATED": VIOLATED, "INCONCLUSIVE": INCONCLUSIVE}[verdict.word])
 
@@ -340,6 +348,16 @@ def main() -> NoReturn:
         )
         _fail(text, BROKEN)
     sys.exit(0)
+
+
+@contextmanager
+def _interruptible(directory: Path) -> Iterator[None]:
+    """Ctrl-C loses the current round, and says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say(f"coalmine: interrupted; `coalmine resume {shlex.quote(str(directory))}` goes on.", quiet=False)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _finish(finished: Any, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from coalmine.errors import InputFileError
+from coalmine.estimators import BOUNDS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,6 +29,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+LEAST_POOL = 10
 ViewName = Literal["final-model", "every-release", "known-rounds", "known-others"]
 
 
@@ -132,7 +134,9 @@ class Audit(_Section):
     null: Literal["auto", "law", "unused"] = Field("auto", description="what inserted canaries are compared with")
     confidence: Share = Field(0.95, description="of bounds and intervals")
     layers: bool = Field(False, description="also every layer of at least 500 parameters: where does it leak?")
-    unused_rows: Whole = Field(8192, description="directions that are looked for and never inserted")
+    unused_rows: Annotated[int, Field(ge=100, strict=True)] = Field(
+        8192, description="directions that are looked for and never inserted"
+    )
 
 
 class Run(_Section):
@@ -176,7 +180,23 @@ class Config(_Section):
             raise ValueError("canaries: Poisson sampling is accounted for adding and removing, not for replacing, clients.")
         if self.canaries.pool and self.audit.view not in self.audit.views:
             raise ValueError(f"audit: the primary view {self.audit.view!r} must be one of the views {list(self.audit.views)}.")
+        self._check_audit()
         return self
+
+    def _check_audit(self) -> None:
+        audit = self.audit
+        for name in (audit.bound, *audit.also):
+            if name not in BOUNDS or name == "lifted":
+                known = ", ".join(bound for bound in BOUNDS if bound != "lifted")
+                raise ValueError(f"audit: {name!r} is no bound of one run; known are {known}.")
+        if audit.bound in ("pointwise", "bayesian"):
+            raise ValueError(f"audit: {audit.bound!r} is approximate and cannot decide; name it in audit.also.")
+        if audit.view == "every-release" and audit.bound == "anytime":
+            raise ValueError("audit: the anytime bound is for sums of scores, not for the maximum of view 'every-release'.")
+        if audit.bound.startswith("one-run") and audit.null == "unused":
+            raise ValueError("audit: one-run bounds need coins, which unused directions did not have; use null = 'law'.")
+        if 0 < self.canaries.pool < LEAST_POOL:
+            raise ValueError(f"canaries: a pool of {self.canaries.pool} shows nothing; at least {LEAST_POOL}, or 0 for none.")
 
 
 def preset_names() -> list[str]:
@@ -227,13 +247,25 @@ def about_run(text: str) -> Mapping[str, Any]:
 
 
 def fingerprint(config: Config) -> str:
-    """The SHA-256 of all that can change a result: not of the number of workers, nor of where the data files are."""
+    """The SHA-256 of all that can change a result: not of the number of workers, nor of where files are."""
     import tomli_w
 
     told = config.model_dump(mode="json", exclude_none=True)
     del told["run"]["workers"]
     told["data"]["options"].pop("data_dir", None)
+    told["participation"].pop("trace", None)
     return hashlib.sha256(tomli_w.dumps(told).encode()).hexdigest()
+
+
+def located(config: Config) -> Config:
+    """The same with files named by where they are, so that a run can go on from another folder."""
+    who, data = config.participation, config.data
+    if who.trace is not None:
+        who = who.model_copy(update={"trace": str(Path(who.trace).resolve())})
+    if "data_dir" in data.options:
+        options = {**data.options, "data_dir": str(Path(data.options["data_dir"]).resolve())}
+        data = data.model_copy(update={"options": options})
+    return config.model_copy(update={"participation": who, "data": data})
 
 
 def _presets() -> Any:

@@ -198,7 +198,7 @@ class Sightings:
     there, `reach`. Taking part in round t adds `amplitude[t] * reach[i]` to column i of row t.
     """
 
-    kind: str  # "mean", "residual" (the mean without the clients' part), "step", "drift" (all steps together), "model"
+    kind: str  # "mean", "residual" (the mean without the others' part), "step", "drift" (all steps together), "model"
     rounds: IndexArray  # round number of each row
     inner: Array  # <c_i, v_t> for unit c_i
     norm: Array  # |v_t|, within the group

@@ -26,6 +26,7 @@ from coalmine.clients import LocalTraining, Trainer, quiet_threads
 from coalmine.contracts import (
     Array,
     Canaries,
+    Contribution,
     IndexArray,
     Mechanism,
     Public,
@@ -45,6 +46,7 @@ from coalmine.workers import Workers
 
 _GROUPS = 48  # work items of a round, at most: enough to keep workers evenly busy, few enough that moving sums costs little
 _SHARDS = 8  # work items of an evaluation
+_ROUNDING = 1e-4  # of a clip norm, by which a canary may differ from what clipping by its length makes of it
 OVER_LONG = 1e4  # clip norms: a canary that already has the clip norm is blind to clipping bugs
 
 
@@ -132,8 +134,7 @@ class Federation:
             total.merge(outcome.total)
         clients = total.vector()
         below_clients = total.below
-        if self.plants:
-            _plant(total, self.plants, planted, self.mechanism, public)
+        own = _plant(total, self.plants, planted, self.mechanism, public) if self.plants else np.zeros(0)
         release, mechanism = self.mechanism.release(_part(state, "mechanism"), total, public, self.secret)
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at next
             step, server = self.server.step(_part(state, "server"), release.vector)
@@ -159,13 +160,24 @@ class Federation:
             "training_loss": float(losses[:, 0].mean()) if losses.size else None,
             "examples": int(losses[:, 2].sum()),
         }
-        return Round(number, after, release, clients / release.denominator, step, record)
+        divisor = release.denominator
+        planting = Planted(planted, own / divisor, (total.vector() - clients) / divisor)
+        return Round(number, after, release, clients / divisor, planting, step, record)
 
     def _groups(self, cohort: IndexArray, parameters: Vector, public: Public) -> list[Group]:
         users = [self.data.users[place] for place in cohort]
         groups = min(max(1, -(-len(users) // self._group_size)), _GROUPS)
         size = max(1, -(-len(users) // groups))
         return [Group(public, parameters, tuple(users[first : first + size])) for first in range(0, len(users), size)]
+
+
+@dataclass(frozen=True, eq=False)
+class Planted:
+    """The canaries of a round: which, what each added to its own inner product with the release, and their part of it."""
+
+    indices: IndexArray
+    own: Array
+    part: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +188,7 @@ class Round:
     state: State
     release: Release
     others: Array
+    planted: Planted
     step: Vector
     record: dict[str, float | int | None]
 
@@ -254,20 +267,33 @@ class Work:
         return Outcome(FixedPointSum(0, 1.0), np.array(rows, dtype=np.float64))
 
 
-def _plant(total: FixedPointSum, plants: Plants, planted: IndexArray, mechanism: Mechanism, public: Public) -> None:
-    """Add the round's canaries: by one transform where clipping is a function of the length, else one by one."""
-    if not planted.size:
-        return
-    scale = plants.over_long * public.clip_norm / plants.canaries.norm
-    kept = None if plants.as_vectors else mechanism.cut(plants.over_long * public.clip_norm, public)
-    if kept is None:
-        for index in planted:
-            sent = plants.canaries.update(int(index)) * np.float32(scale)
-            total.add(mechanism.client(sent, public))
-        return
-    together = plants.canaries.combine(planted, np.full(planted.size, kept / plants.canaries.norm))
-    below = int(planted.size) if plants.over_long <= 1 else 0
-    total.add_vector(together, count=int(planted.size), below=below)
+def _plant(total: FixedPointSum, plants: Plants, planted: IndexArray, mechanism: Mechanism, public: Public) -> Array:
+    """Add the round's canaries; returns the inner product of each with its own contribution.
+
+    The first always travels as a full vector through the clients' door. If what comes out is what `cut` says, the others follow
+    by one transform; if it is not, or clipping is no function of the length, each of them goes through the door as well.
+    """
+    own = np.empty(planted.size)
+    fast = None if plants.as_vectors else mechanism.cut(plants.over_long * public.clip_norm, public)
+    for place, index in enumerate(planted):
+        canary = plants.canaries.update(int(index))
+        sent = canary * np.float32(plants.over_long * public.clip_norm / plants.canaries.norm)
+        contribution = mechanism.client(sent, public)
+        total.add(contribution)
+        unit = canary.astype(np.float64) / plants.canaries.norm
+        own[place] = float(np.einsum("i,i->", unit, contribution.vector, dtype=np.float64))
+        if fast is not None and _as_said(contribution, unit, fast, public):
+            rest = planted[place + 1 :]
+            together = plants.canaries.combine(rest, np.full(rest.size, fast / plants.canaries.norm))
+            total.add_vector(together, count=int(rest.size), below=int(rest.size) if contribution.below else 0)
+            own[place + 1 :] = fast
+            break
+    return own
+
+
+def _as_said(contribution: Contribution, unit: Array, kept: float, public: Public) -> bool:
+    """Whether a canary came out of the door as long as clipping by its length makes it, in its own direction."""
+    return length(contribution.vector - kept * unit) <= _ROUNDING * max(kept, public.clip_norm)
 
 
 def _part(state: State, name: str) -> State:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coalmine import _validate, accounting
-from coalmine.contracts import Claim, Game, Null
+from coalmine.contracts import Claim, Game, Null, Verdict
 from coalmine.estimators._rates import AllThresholds, Fixed, Split
 from coalmine.estimators.one_run import Guesses
 from coalmine.nulls import CosineNull, MaxNull
@@ -15,6 +16,7 @@ from coalmine.participation import FixedSize, Once, Participation, Poisson, Repe
 
 if TYPE_CHECKING:
     from coalmine.config import Config
+    from coalmine.result import AuditResult
 
 
 def stated_claim(
@@ -133,3 +135,19 @@ def free_directory(name: str) -> Path:
     stem = Path(name).stem
     tries = (Path("runs") / (stem if number == 1 else f"{stem}-{number}") for number in count(1))
     return next(path for path in tries if not path.exists())
+
+
+def limit(max_epsilon: float, audited: AuditResult) -> Claim:
+    """The limit of `check` as a claim; what the audited canaries would show at half the noise stays what it was."""
+    shown = audited.claim.half_noise_epsilon if audited.claim is not None and audited.training else None
+    return Claim(epsilon=max_epsilon, delta=audited.bound.delta, accountant="limit", half_noise_epsilon=shown)
+
+
+def beyond_the_clients(verdict: Verdict, max_epsilon: float, audited: AuditResult) -> Verdict:
+    """A run does not pass a limit that its accountant does not even claim for its clients."""
+    claimed = audited.training.get("epsilon_of_clients", 0.0)
+    claimed = float(claimed)  # infinity is text in a file
+    if verdict.word != "CONSISTENT" or claimed <= max_epsilon:
+        return verdict
+    reason = f"the accountant's own claim for a client of this run is {claimed:.3g}, more than {max_epsilon:.3g}"
+    return replace(verdict, word="INCONCLUSIVE", reason=f"{reason}; the canaries took part less often, and show less")

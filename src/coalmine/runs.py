@@ -181,7 +181,8 @@ class RunDirectory:
 
     def _begin(self, config: str, secret_seed: int | None) -> None:
         """Everything before the first round; config.toml comes last, since a directory without it was never begun."""
-        self.path.joinpath(_STATE).parent.mkdir(parents=True)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # the auditor's: much in it is not protected by the noise
+        self.path.joinpath(_STATE).parent.mkdir()
         files = {_CONFIG: config.encode()}
         if secret_seed is not None:
             text = json.dumps({"schema": "coalmine-secret/1", "secret_seed": hex(secret_seed)}) + "\n"

@@ -23,21 +23,20 @@ from typing import Any, Literal
 import numpy as np
 
 from coalmine import accounting
-from coalmine.assembly import Material, clustered_accuracy, federation, material, without_noise_and_canaries
+from coalmine.assembly import Material, clustered_accuracy, federation, inputs, material, without_noise_and_canaries
 from coalmine.audit import Measured, audit_views
-from coalmine.config import Config, about_run, fingerprint, parse_config, write_config
+from coalmine.config import Config, about_run, fingerprint, located, parse_config, write_config
 from coalmine.contracts import Array, Claim, Mechanism, Vector, plain
 from coalmine.errors import AuditError, CoalmineError, RunDirectoryError
-from coalmine.estimators.anytime import anytime_epsilons
 from coalmine.estimators.power import Design
-from coalmine.federation import Federation, Round
-from coalmine.participation import FixedSize, MinSeparation, Participation, Poisson, Repeated
+from coalmine.federation import Federation
 from coalmine.progress import Rounds
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory
 from coalmine.scores import Scores
+from coalmine.verdict import HALF_NOISE
 from coalmine.views import KnownOthers, KnownRounds, View, choose_null
-from coalmine.watch import Layer, Watch
+from coalmine.watch import Layer, Running, Watch
 from coalmine.workers import Workers
 
 _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "dp-accounting")
@@ -83,9 +82,11 @@ def run(
         "secret": "fresh" if secret_seed is None else "given: reproducible, not private",
         "versions": _versions(),
     }
+    told = located(told)
     given = given or material(told)
     seed = secrets.randbits(128) if secret_seed is None else secret_seed
-    federation(told, given, seed, mechanism)  # a configuration that does not fit fails here, before there is a directory
+    job = federation(told, given, seed, mechanism)  # a configuration that does not fit fails here, before there is a directory
+    about["inputs"] = inputs(job)
     directory = RunDirectory.create(out, config=write_config(told, about), secret_seed=seed)
     return _go_on(directory, told, given, mechanism, quiet=quiet)
 
@@ -112,7 +113,13 @@ def resume(
 def _go_on(directory: RunDirectory, told: Config, given: Material, mechanism: Mechanism | None, *, quiet: bool) -> Finished:
     with directory.locked():
         seed = directory.secret_seed
-        work = _Training(told, given, federation(told, given, seed, mechanism), directory, seed)
+        job = federation(told, given, seed, mechanism)
+        if inputs(job) != about_run(directory.config)["inputs"]:
+            raise RunDirectoryError(
+                f"{str(directory.path)!r} was begun with other data, another model, mechanism or trace. "
+                "Hand `resume` the same `given` and `mechanism`, and put back the files of the data."
+            )
+        work = _Training(told, given, job, directory, seed)
         work.train("training", quiet=quiet)
         if told.run.reference:
             work.reference(quiet=quiet)
@@ -163,7 +170,7 @@ class _Training:
         if done == self.job.rounds:
             return
         state = state or self.job.start()
-        running = _Running(self.told, self.job, self.watch, self.directory)
+        running = Running(self.told, self.job, self.watch, self.directory)
         bar = Rounds(description, self.job.rounds, done=done, quiet=quiet)
         with bar, Workers(self.told.run.workers, self.job.work()) as workers:
             began = time.monotonic()
@@ -227,15 +234,23 @@ class _Training:
             seen = watch.final(view.sees, parameters - start, self.job.rounds, layer)
         else:
             seen = watch.sightings(self.directory, view.sees, layer)
-        return Measured(view.scores(seen, plants.planting, plants.canaries, null=choice), claim)
+        noise, records = self.job.mechanism.noise_multiplier, self.directory.events()
+        visible = watch.visible(view, records, noise, privacy.delta) if noise else None
+        if visible is not None:  # for `check`, which only has the result
+            claim = replace(claim, half_noise_epsilon=visible(HALF_NOISE))
+        return Measured(view.scores(seen, plants.planting, plants.canaries, null=choice), claim, visible)
 
     def _null(self, watch: Watch, claim: Claim) -> Literal["law", "unused"]:
         """Unused directions assume nothing; the law has no ceiling. Which one depends on nothing that the run can change.
 
         For small claims the unused directions speak, if so many of them could convict a mechanism of half the noise.
         """
-        if choose_null(claim.epsilon) == "law" or claim.half_noise_epsilon is None:
-            return "law"
+        if (
+            choose_null(claim.epsilon) == "law"
+            or claim.half_noise_epsilon is None
+            or self.told.audit.bound.startswith("one-run")
+        ):
+            return "law"  # (unused directions had no coin, which one-run bounds need)
         pool, audit = watch.canaries.count, self.told.audit
         design = Design(max(pool // 2, 1), pool // 2 + (watch.unused.count if watch.unused else watch.spare))
         try:
@@ -255,18 +270,31 @@ class _Training:
 
     def _caveats(self) -> tuple[str, ...]:
         given = about_run(self.directory.config)["secret"] != "fresh"
-        said = ("secret seed: it was given, so that this result is reproducible and the run is not private",) if given else ()
+        said: tuple[str, ...] = ()
+        if given:
+            said = ("secret seed: it was given, so that this result is reproducible and the run is not private",)
+        plants, clients = self.job.plants, self.job.participation
+        if plants is not None and str(plants.planting.pattern) != str(clients):
+            said += (
+                f"participation: claim and measurement are those of the canaries, {plants.planting.pattern}; clients take part "
+                f"{clients}, and their own claim is epsilon = {self._clients.epsilon:.3g}",
+            )
         return (*said, *self.job.mechanism.flags)
+
+    @cached_property
+    def _clients(self) -> Claim:
+        """What is claimed for a client."""
+        noise, privacy = self.job.mechanism.noise_multiplier, self.told.privacy
+        return accounting.claim(self.job.participation, noise_multiplier=noise, delta=privacy.delta, unit=privacy.unit)
 
     def _summary(self, model_hash: str) -> dict[str, Any]:
         """What the training recorded, without times."""
         events = self.directory.events()
         rounds = [event for event in events if "round" in event]
         mean = {name: float(np.mean([event[name] for event in rounds])) for name in _AVERAGED}
+        mean |= {name: _pooled(rounds, name, weight) for name, weight in _SHARES.items()}
         last = rounds[-1]
-        clients = accounting.claim(
-            self.job.participation, noise_multiplier=self.job.mechanism.noise_multiplier, delta=self.told.privacy.delta
-        )
+        clients = self._clients
         about: dict[str, Any] = {
             "model": self.given.model.name,
             "parameters": self.given.model.dim,
@@ -278,6 +306,7 @@ class _Training:
             "largest_canary_share": max(event["canary_share"] for event in rounds),
             "model_sha256": model_hash,
             "config_sha256": fingerprint(self.told),
+            "inputs_sha256": about_run(self.directory.config)["inputs"] if self.watch else None,
             "secret_sha256": hashlib.sha256(f"coalmine secret seed {self.secret_seed:x}".encode()).hexdigest(),
         }
         words = {
@@ -287,14 +316,14 @@ class _Training:
             f"unclipped updates {100 * mean['unclipped_clients']:.0f}%, "
             f"with canaries {100 * mean['unclipped_with_canaries']:.0f}%",
         }
-        if last.get("accuracy") is not None:
+        if last.get("accuracy") is not None and self.given.classes:
             about |= {name: last[name] for name in ("accuracy", "accuracy_error", "loss")}
             about["baseline_accuracy"], about["baseline_error"] = self.given.baseline
             words["learned"] = self._learned(about)
         return {**about, "in_words": words}
 
     def _learned(self, about: dict[str, Any]) -> str:
-        shown = f"accuracy {_percent(about['accuracy'], about['accuracy_error'])} on held-out users; "
+        shown = f"accuracy {_percent(about['accuracy'], about['accuracy_error'])} on held-out {self.told.data.held_out_kind}; "
         shown += f"always the most frequent: {_percent(about['baseline_accuracy'], about['baseline_error'])}"
         path = self.directory.path / "reference"
         if (path / "config.toml").is_file():
@@ -304,57 +333,18 @@ class _Training:
         return shown
 
 
-_AVERAGED = ("clients", "canaries", "canary_share", "unclipped_clients", "unclipped_with_canaries", "clients_norm", "clip_norm")
+_AVERAGED = ("clients", "canaries", "clients_norm", "clip_norm")
+_SHARES = {
+    "canary_share": ("clients", "canaries"),
+    "unclipped_clients": ("clients",),
+    "unclipped_with_canaries": ("clients", "canaries"),
+}
 
 
-class _Running:
-    """What is known while a run goes on: epsilon claimed and measured so far."""
-
-    def __init__(self, told: Config, job: Federation, watch: Watch | None, directory: RunDirectory):
-        self._told, self._job, self._watch = told, job, watch
-        self._scores: Array = watch.running_scores(directory) if watch else np.zeros(0)
-        self._claimed: dict[Participation, float] = {}
-
-    def after(self, finished: Round, rows: Mapping[str, Array]) -> dict[str, float]:
-        """Epsilon claimed for a canary, and measured at any time, after this round."""
-        if self._watch is None:
-            return {}
-        self._scores = np.concatenate([self._scores, self._watch.running_scores_of(finished.number, rows)])
-        found = {"epsilon_claimed": self._claim_after(finished.number + 1)}
-        if self._scores.size:
-            delta, confidence = self._told.privacy.delta, self._told.audit.confidence
-            found["epsilon_measured"] = float(anytime_epsilons(self._scores, delta=delta, confidence=confidence)[-1])
-        return {name: value for name, value in found.items() if np.isfinite(value)}
-
-    def in_words(self, record: Mapping[str, Any]) -> str:
-        """For the progress bar."""
-        parts = [f"loss {record['training_loss']:.3g}"] if record.get("training_loss") is not None else []
-        self._accuracy = record.get("accuracy", getattr(self, "_accuracy", None))
-        if self._accuracy is not None:
-            parts.append(f"accuracy {100 * self._accuracy:.1f}%")
-        parts.append(f"clip {record['clip_norm']:.3g}")
-        if "epsilon_claimed" in record:
-            parts.append(f"ε claimed {record['epsilon_claimed']:.3g}")
-        if "epsilon_measured" in record:
-            parts.append(f"measured ≥ {record['epsilon_measured']:.3g}")
-        return " · ".join(parts)
-
-    def _claim_after(self, rounds: int) -> float:
-        """The claim for a canary whose rounds are known, as they are to what is measured, had the run ended here."""
-        plants = self._job.plants
-        if plants is None:
-            return 0.0
-        pattern: Participation = plants.planting.pattern
-        if isinstance(pattern, Repeated):
-            pattern = Repeated(max(1, -(-pattern.times * rounds // self._job.rounds)))
-        elif isinstance(pattern, (Poisson, FixedSize, MinSeparation)):
-            pattern = replace(pattern, rounds=rounds)
-        if pattern not in self._claimed:
-            noise, delta = self._job.mechanism.noise_multiplier, self._told.privacy.delta
-            relation: accounting.Relation | None = "replace-one" if plants.replace else None
-            claim = accounting.claim(pattern, noise_multiplier=noise, delta=delta, relation=relation, rounds_known=True)
-            self._claimed[pattern] = claim.epsilon
-        return self._claimed[pattern]
+def _pooled(rounds: list[dict[str, Any]], share: str, of: tuple[str, ...]) -> float:
+    """A share over all rounds together, by how many each had."""
+    weights = np.array([sum(event[name] for name in of) for event in rounds], dtype=np.float64)
+    return float(weights @ np.array([event[share] for event in rounds]) / max(weights.sum(), 1.0))
 
 
 def _hidden(result: AuditResult) -> float | None:
@@ -363,7 +353,7 @@ def _hidden(result: AuditResult) -> float | None:
     others, rounds = about.get(KnownOthers().name), about.get(KnownRounds().name)
     if others is None or rounds is None or not (np.isfinite(others.epsilon) and np.isfinite(rounds.epsilon)):
         return None
-    return others.epsilon - rounds.epsilon
+    return max(others.epsilon - rounds.epsilon, 0.0)
 
 
 def _evaluation(rows: Array) -> dict[str, float]:

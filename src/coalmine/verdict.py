@@ -7,6 +7,7 @@ CONSISTENT     otherwise: a violation of that size would probably have been seen
 """
 
 import math
+from collections.abc import Callable
 
 from coalmine.contracts import Claim, Game, LowerBound, Verdict, percent
 from coalmine.errors import MismatchError
@@ -14,13 +15,19 @@ from coalmine.estimators.power import noticeable_noise_factor
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
 
 HALF_NOISE = 2.0
+_LARGEST_FACTOR = 1e6
+Visible = Callable[[float], float]
 
 
-def judge(claim: Claim, bound: LowerBound, game: Game | None = None) -> Verdict:
-    """Compare a claim with a lower bound measured in `game`; a mismatch is an error, not a comparison."""
+def judge(claim: Claim, bound: LowerBound, game: Game | None = None, visible: Visible | None = None) -> Verdict:
+    """Compare a claim with a lower bound measured in `game`; a mismatch is an error, not a comparison.
+
+    `visible` is the epsilon that the scores would show, were the noise too small by a factor; without it, that of the claim's
+    mechanism. Where something else hides the canaries it is less, and a fault would be hidden with them.
+    """
     _check_comparable(claim, bound, game or Game())
     detectable = bound.detectable_above(claim.epsilon) if math.isfinite(claim.epsilon) else math.inf
-    factor = noticeable_noise_factor(claim.epsilon, detectable, claim.delta) if 0 < claim.delta < 1 else math.inf
+    factor = _noticed(claim, detectable, visible)
     if bound.epsilon > claim.epsilon:
         shown = f"with {percent(bound.confidence)} confidence epsilon is at least {bound.epsilon:.3g}"
         reason = f"{shown}, more than the {claim.epsilon:.3g} claimed"
@@ -33,11 +40,28 @@ def judge(claim: Claim, bound: LowerBound, game: Game | None = None) -> Verdict:
     if math.isinf(detectable):  # also at delta = 0, where the Gaussian model of the search has no finite epsilon
         seen = "at delta = 0 it is not known which violation" if claim.delta == 0 else "no violation"
         return Verdict("INCONCLUSIVE", f"{seen} would have been noticed", detectable, factor)
-    if detectable > _half_noise(claim):
+    if detectable > (visible(HALF_NOISE) if visible is not None else _half_noise(claim)):
         seen = f"only noise too small by a factor of {factor:.2g} would have been noticed"
+        if math.isinf(factor):
+            seen = "no lack of noise would have been noticed: what this adversary does not know hides the canaries"
         return Verdict("INCONCLUSIVE", f"{seen}; half the noise would probably have been missed", detectable, factor)
     reason = f"no leak above the claim was found; noise too small by a factor of {factor:.2g} would have been noticed"
     return Verdict("CONSISTENT", reason, detectable, factor)
+
+
+def _noticed(claim: Claim, detectable: float, visible: Visible | None) -> float:
+    """The smallest factor by which too little noise would have been noticed."""
+    if not (0 < claim.delta < 1 and math.isfinite(detectable)):
+        return math.inf
+    if visible is None:
+        return noticeable_noise_factor(claim.epsilon, detectable, claim.delta)
+    low, high = 0.0, math.log(_LARGEST_FACTOR)
+    if visible(_LARGEST_FACTOR) < detectable:
+        return math.inf
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (low, middle) if visible(math.exp(middle)) >= detectable else (middle, high)
+    return math.exp(high)
 
 
 def _half_noise(claim: Claim) -> float:

@@ -6,20 +6,25 @@ products: with the pool, then with directions that were never to be inserted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from coalmine import accounting
 from coalmine.canaries import TransformCanaries
 from coalmine.config import Audit, Config
 from coalmine.contracts import Array, Canaries, Sightings, Vector
+from coalmine.estimators.anytime import anytime_epsilons
 from coalmine.federation import Federation, Plants, Round
+from coalmine.gaussian import gaussian_epsilon
+from coalmine.participation import FixedSize, MinSeparation, Participation, Poisson, Repeated
 from coalmine.runs import RunDirectory
 from coalmine.views import EveryRelease, FinalModel, KnownOthers, KnownRounds, Sight, View, groups_of, round_scores, sight
 
 _HEAD = 3  # round, norm, amplitude
+_LEAST_NOISE = 1e-3  # of what else is in a vector: less is the rounding of single precision
 _RUNNING = ("residual", "mean")  # kinds whose noise is new in every round
 _FINAL = ("drift", "model")  # kinds that exist once, at the end
 
@@ -75,12 +80,51 @@ class Watch:
         if "residual" in self._kinds:
             vectors["residual"] = release.vector - finished.others
         amplitude = release.clip_norm / release.denominator
+        if (
+            self.unused is not None and "residual" in vectors
+        ):  # independent directions are not orthogonal: no canary sees another
+            vectors["residual"] = vectors["residual"] - finished.planted.part
         found = {}
         for kind in self._kinds:
             for layer in (None, *self.layers):
                 seen = self._see(vectors[kind], layer)
+                if self.unused is not None and kind == "residual":
+                    seen = self._with_its_own(seen, finished, layer, amplitude)
                 found[_log(kind, layer)] = np.concatenate([[finished.number, seen.norm, amplitude], seen.inner])
         return found
+
+    def _with_its_own(self, seen: Sight, finished: Round, layer: Layer | None, amplitude: float) -> Sight:
+        """Each canary alone among the noise: what it added itself is put back, and nothing of the others."""
+        inner, planted = seen.inner.copy(), finished.planted
+        inner[planted.indices] += planted.own if layer is None else planted.own * layer.reach[planted.indices]
+        return Sight(inner, max(seen.norm, _LEAST_NOISE * amplitude * float(np.sqrt(self.dim))))
+
+    def visible(self, view: View, records: Sequence[Mapping[str, Any]], noise: float, delta: float) -> Callable[[float], float]:
+        """The epsilon that a view's canaries would show, were the noise too small by a factor: closed form, from the records.
+
+        In clip norms, a canary adds min(over_long, 1) in each of its rounds. It is hidden by the noise, and from whoever does
+        not know them by the clients' sum X_t and, among independent directions, by the k_t other canaries:
+        sigma² + (|X_t|² + k_t)/d. What a final model hides has no closed form for every server; nothing is promised for it.
+        """
+        if isinstance(view, FinalModel):
+            return lambda factor: 0.0
+        kept, planting = min(self.plants.over_long, 1.0), self.plants.planting
+        canaries = np.array([record["canaries"] for record in records]) / self.dim
+        hidden = _LEAST_NOISE**2 * (canaries + noise**2)
+        if view.sees != "residual":
+            hidden += np.square([record["clients_norm"] for record in records]) / self.dim
+            hidden += canaries if self.unused is not None else 0.0
+        presence = planting.presence[:, planting.times > 0].astype(np.float64)
+
+        def epsilon(factor: float) -> float:
+            squares = kept**2 / ((noise / factor) ** 2 + hidden)
+            if isinstance(view, EveryRelease):
+                effect = float(np.sqrt((squares[:, None] * presence).sum() / presence.sum()))
+            else:
+                effect = float(np.sqrt(squares @ presence).mean())
+            return float(gaussian_epsilon(0.0, 1.0, effect, 1.0, delta))
+
+        return epsilon
 
     def sightings(self, directory: RunDirectory, kind: str, layer: Layer | None = None) -> Sightings:
         """What was seen of all rounds."""
@@ -132,6 +176,56 @@ class Watch:
             reach=None if layer is None else layer.reach,
             group=None if layer is None else layer.name,
         )
+
+
+class Running:
+    """What is known while a run goes on: epsilon claimed and measured so far."""
+
+    def __init__(self, told: Config, job: Federation, watch: Watch | None, directory: RunDirectory):
+        self._told, self._job, self._watch = told, job, watch
+        self._scores: Array = watch.running_scores(directory) if watch else np.zeros(0)
+        self._claimed: dict[Participation, float] = {}
+
+    def after(self, finished: Round, rows: Mapping[str, Array]) -> dict[str, float]:
+        """Epsilon claimed for a canary, and measured at any time, after this round."""
+        if self._watch is None:
+            return {}
+        self._scores = np.concatenate([self._scores, self._watch.running_scores_of(finished.number, rows)])
+        found = {"epsilon_claimed": self._claim_after(finished.number + 1)}
+        if self._scores.size:
+            delta, confidence = self._told.privacy.delta, self._told.audit.confidence
+            found["epsilon_measured"] = float(anytime_epsilons(self._scores, delta=delta, confidence=confidence)[-1])
+        return {name: value for name, value in found.items() if np.isfinite(value)}
+
+    def in_words(self, record: Mapping[str, Any]) -> str:
+        """For the progress bar."""
+        parts = [f"loss {record['training_loss']:.3g}"] if record.get("training_loss") is not None else []
+        self._accuracy = record.get("accuracy", getattr(self, "_accuracy", None))
+        if self._accuracy is not None:
+            parts.append(f"accuracy {100 * self._accuracy:.1f}%")
+        parts.append(f"clip {record['clip_norm']:.3g}")
+        if "epsilon_claimed" in record:
+            parts.append(f"ε claimed {record['epsilon_claimed']:.3g}")
+        if "epsilon_measured" in record:
+            parts.append(f"measured ≥ {record['epsilon_measured']:.3g}")
+        return " · ".join(parts)
+
+    def _claim_after(self, rounds: int) -> float:
+        """The claim for a canary whose rounds are known, as they are to what is measured, had the run ended here."""
+        plants = self._job.plants
+        if plants is None:
+            return 0.0
+        pattern: Participation = plants.planting.pattern
+        if isinstance(pattern, Repeated):
+            pattern = Repeated(max(1, -(-pattern.times * rounds // self._job.rounds)))
+        elif isinstance(pattern, (Poisson, FixedSize, MinSeparation)):
+            pattern = replace(pattern, rounds=rounds)
+        if pattern not in self._claimed:
+            noise, delta = self._job.mechanism.noise_multiplier, self._told.privacy.delta
+            relation: accounting.Relation | None = "replace-one" if plants.replace else None
+            claim = accounting.claim(pattern, noise_multiplier=noise, delta=delta, relation=relation, rounds_known=True)
+            self._claimed[pattern] = claim.epsilon
+        return self._claimed[pattern]
 
 
 def _log(kind: str, layer: Layer | None) -> str:

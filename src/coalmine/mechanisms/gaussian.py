@@ -142,6 +142,6 @@ class AdaptiveGaussian(Gaussian):
         release, _ = super().release(state, total, public, secret)
         spread = self.count_noise if self.noise_multiplier > 0 else 0.0
         centred = total.below - total.count / 2 + spread * float(secret("count noise", public.round).standard_normal())
-        share = centred / release.denominator + 0.5
+        share = min(max(centred / release.denominator + 0.5, 0.0), 1.0)  # noise may lead beyond, which means no more
         clip_norm = public.clip_norm * math.exp(-self.clip_learning_rate * (share - self.target_quantile))
         return release, {"clip_norm": np.array(clip_norm)}

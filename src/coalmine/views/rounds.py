@@ -2,9 +2,10 @@
 
 `KnownRounds` sees the released means. For transform canaries its scores have, in a run of independent noise, the standardised
 mean amplitude / sqrt(sigma² + |X_t|²/d), where |X_t| is the norm of the clients' sum; for sphere canaries also + k_t/d under
-the root, for the k_t other canaries of the round. `KnownOthers` sees what is left without the clients' part, and shows
-amplitude / sigma (+ k_t/d for sphere canaries): the epsilon of the analysis. The difference between the two is hidden by the
-other clients.
+the root, for the k_t other canaries of the round, at least: where clients' sums resemble each other over rounds, the filter
+subtracts what they have in common. `KnownOthers` sees what is left without everybody else's part, and shows amplitude / sigma:
+the epsilon of the analysis. The difference between the two is hidden by the other clients. (What is left must not hold other
+canaries, unless they are orthogonal: independent directions would add k_t/d.)
 
 Canaries that are assigned to no round, as happens in sampling, are left out, whether inserted or not: an adversary that knows
 the rounds has nothing to look at, and the claim of these views is given at least one round.
