@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -27,7 +28,7 @@ from coalmine.assembly import Material, clustered_accuracy, federation, inputs, 
 from coalmine.audit import Measured, audit_views
 from coalmine.config import Config, about_run, fingerprint, located, parse_config, write_config
 from coalmine.contracts import Array, Claim, Mechanism, Vector, plain
-from coalmine.errors import AuditError, CoalmineError, RunDirectoryError
+from coalmine.errors import AuditError, CoalmineError, NonFiniteError, RunDirectoryError
 from coalmine.estimators.power import Design
 from coalmine.federation import Federation
 from coalmine.progress import Rounds
@@ -122,7 +123,8 @@ def _go_on(directory: RunDirectory, told: Config, given: Material, mechanism: Me
         work = _Training(told, given, job, directory, seed)
         work.train("training", quiet=quiet)
         if told.run.reference:
-            work.reference(quiet=quiet)
+            with suppress(NonFiniteError):  # a comparison that diverges is no reason to withhold the audit
+                work.reference(quiet=quiet)
         return work.conclude()
 
 
@@ -327,7 +329,10 @@ class _Training:
         shown += f"always the most frequent: {_percent(about['baseline_accuracy'], about['baseline_error'])}"
         path = self.directory.path / "reference"
         if (path / "config.toml").is_file():
-            last = RunDirectory.open(path).events()[-1]
+            events = RunDirectory.open(path).events() if (path / "events.jsonl").is_file() else []
+            if len(events) < self.job.rounds:
+                return f"{shown}; without noise and canaries it diverged"
+            last = events[-1]
             about["reference_accuracy"], about["reference_error"] = last["accuracy"], last["accuracy_error"]
             shown += f"; without noise and canaries: {_percent(last['accuracy'], last['accuracy_error'])}"
         return shown

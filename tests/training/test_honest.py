@@ -131,3 +131,18 @@ def test_rounds_do_not_depend_on_the_coins():
     assert all(np.array_equal(*pair) for pair in zip(drawn[0].assigned, flipped.assigned, strict=True))
     assert np.array_equal(drawn[0].inserted, drawn[1].inserted)
     assert not np.array_equal(drawn[0].inserted, drawn[2].inserted)
+
+
+def test_a_reference_that_diverges_does_not_withhold_the_audit(tmp_path, monkeypatch):
+    from coalmine import training
+    from coalmine.errors import NonFiniteError
+
+    def diverges(self, *, quiet):
+        self.directory.inner("reference", config="[about]\n")
+        raise NonFiniteError("round 0: not finite")
+
+    monkeypatch.setattr(training._Training, "reference", diverges)
+    changes = ("data.held_out=0.2", "run.reference=true")
+    finished = run(read_config("tiny", [*QUICK, *changes]), tmp_path / "run", secret_seed=5, quiet=True)
+    assert finished.result.verdict is not None
+    assert "diverged" in finished.training["in_words"]["learned"]
