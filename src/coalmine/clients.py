@@ -136,6 +136,7 @@ class Trainer:
 
     def __init__(self, model: Model, training: LocalTraining) -> None:
         self.model, self.training = model, training
+        self._scratch: NDArray[np.float32] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Trainer, (self.model, self.training)
@@ -242,6 +243,16 @@ class Trainer:
                 used = int(plans[place][1].sum())
                 yield Update(changed[number], float(losses[number]) / used, min(len(examples), used), steps)
 
+    def _room(self, *shape: int) -> NDArray[np.float32]:
+        """Where batches are put together, always the same memory: new memory costs more than what is written into it.
+
+        From torch, which aligns it to cache lines; numpy does not.
+        """
+        size = int(np.prod(shape))
+        if self._scratch is None or self._scratch.size < size:
+            self._scratch = torch.empty(size).numpy()
+        return self._scratch[:size].reshape(shape)
+
     @torch.inference_mode()
     def _steps(
         self, shapes: tuple[torch.Size, ...], begin: Tensor, work: "list[_Client]"
@@ -252,13 +263,12 @@ class Trainer:
         steps, width, inputs = len(work[0].counts), work[0].rows.shape[1], shapes[0][1]
         single = steps == 1
         models = None if single else StackedDense(shapes, begin, len(work))
-        at_once = max(BLOCK_BYTES // (4 * len(work) * width * inputs), 1)
+        at_once = min(max(BLOCK_BYTES // (4 * len(work) * width * inputs), 1), steps)
+        room = self._room(len(work), at_once, width, inputs)
         for start in range(0, steps, at_once):
             stop = min(start + at_once, steps)
             active = sum(len(client.counts) > start for client in work)
-            features = torch.empty(
-                active, stop - start, width, inputs
-            ).numpy()  # torch aligns it to cache lines, numpy does not
+            features = room[:active, : stop - start]
             targets = np.zeros((active, stop - start, width), np.int64)
             counts = np.zeros((active, stop - start), np.int64)
             for place, client in enumerate(work[:active]):
