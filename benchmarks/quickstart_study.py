@@ -4,6 +4,14 @@ Every row is a run of the real trainer: the preset `quickstart` with a few keys 
 accuracy on held-out users with its standard error over users, the margin over always predicting the most frequent character
 of the training users in such errors, and the time. The noise is the largest with noise_multiplier · sqrt(d) / 100 <= 1.5.
 
+What was learned (benchmarks/results/quickstart_study.json, one seed; differences under a point are not established):
+
+* Client steps must be long enough to be cut: learning rate 5 gives 43 %, 1 gives 36 %, and 0.5 with a plain mean on the server
+  never leaves the baseline of 17.7 %, with or without noise.
+* Momentum on the server averages the noise over rounds; Adam spends the 64 rounds on finding its scale (30 %).
+* Two local steps of four windows beat one step (40 %). Adaptive clipping costs two points, twice the noise six.
+* Characters show more than words in this time: 500 words reach 5.5 % against a baseline of 4.9 %.
+
     python benchmarks/quickstart_study.py [--quick] [--seeds 1] [--only NAME ...] [--output FILE]
 """
 
