@@ -13,6 +13,19 @@ from coalmine.views import reach_of, sight, stack
 FAMILIES = {"transform": TransformCanaries, "sphere": SphereCanaries}
 
 
+@pytest.fixture
+def one_thread():
+    """As in a worker: training is repeatable bit for bit with one thread of torch."""
+    import torch  # few tests need it
+
+    from coalmine.clients import quiet_threads
+
+    before = torch.get_num_threads()
+    quiet_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 @dataclass(frozen=True)
 class LinearRun:
     seen: dict  # kind -> Sightings, or (kind, layer) -> Sightings

@@ -115,7 +115,7 @@ def _go_on(directory: RunDirectory, told: Config, given: Material, mechanism: Me
     with directory.locked():
         seed = directory.secret_seed
         job = federation(told, given, seed, mechanism)
-        if inputs(job) != about_run(directory.config)["inputs"]:
+        if inputs(job) != about_run(directory.config).get("inputs"):
             raise RunDirectoryError(
                 f"{str(directory.path)!r} was begun with other data, another model, mechanism or trace. "
                 "Hand `resume` the same `given` and `mechanism`, and put back the files of the data."

@@ -107,8 +107,9 @@ class Workers(Generic[Task, Result]):
                 busy[worker.pipe] = worker, number
                 with suppress(OSError):  # it died: its pipe is at its end, which is seen below
                     worker.pipe.send(tasks[number])
-            for pipe in wait(list(busy)):
-                worker, number = busy.pop(pipe)  # type: ignore[call-overload]
+            ready = wait(list(busy))
+            for pipe in [each for each in busy if each in ready]:
+                worker, number = busy.pop(pipe)
                 try:
                     good, answer = worker.pipe.recv()
                 except (EOFError, OSError):

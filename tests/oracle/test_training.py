@@ -5,9 +5,11 @@ import pytest
 import torch
 
 from coalmine._random import stream
-from coalmine.clients import LocalTraining, Trainer, quiet_threads
+from coalmine.clients import LocalTraining, Trainer
 from coalmine.data.dataset import Examples
 from coalmine.models import MODELS
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 TOLERANCE = 2e-5  # of the largest entry of an update: float32 sums in another order
 OPTIONS = {
@@ -26,14 +28,6 @@ TRAININGS = {
     "all at once": LocalTraining(learning_rate=1.0, batch_size=None),
     "all at once, repeated": LocalTraining(learning_rate=0.3, batch_size=None, epochs=4, momentum=0.5),
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    quiet_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def client(name, size, number=0):

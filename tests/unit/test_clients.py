@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from coalmine._random import stream
-from coalmine.clients import Evaluation, LocalTraining, Trainer, quiet_threads
+from coalmine.clients import Evaluation, LocalTraining, Trainer
 from coalmine.data.dataset import Examples
 from coalmine.models import Model, chat_lstm, emnist_cnn, logistic, mlp
 
@@ -20,6 +20,8 @@ from coalmine._random import stream
 from coalmine.clients import LocalTraining, Trainer, quiet_threads
 from coalmine.data.dataset import Examples
 from coalmine.models import chat_lstm, emnist_cnn, mlp
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 quiet_threads()
 MODELS = [mlp(shape=(8, 8), classes=3, hidden=(20, 9)), emnist_cnn(classes=3, shape=(8, 8)), chat_lstm(vocabulary=12)]
@@ -41,14 +43,6 @@ def digest():
             found.update(update.vector.tobytes() + repr(update.loss).encode())
     return found.hexdigest()
 """
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    quiet_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def images(size, number=0, dtype=np.float32):
