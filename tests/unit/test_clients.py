@@ -14,6 +14,8 @@ from coalmine.clients import Evaluation, LocalTraining, Trainer
 from coalmine.data.dataset import Examples
 from coalmine.models import Model, chat_lstm, emnist_cnn, logistic, mlp
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SCRIPT = """
 import hashlib, numpy as np
 from coalmine._random import stream
@@ -21,7 +23,6 @@ from coalmine.clients import LocalTraining, Trainer, quiet_threads
 from coalmine.data.dataset import Examples
 from coalmine.models import chat_lstm, emnist_cnn, mlp
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 quiet_threads()
 MODELS = [mlp(shape=(8, 8), classes=3, hidden=(20, 9)), emnist_cnn(classes=3, shape=(8, 8)), chat_lstm(vocabulary=12)]
