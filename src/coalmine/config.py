@@ -213,7 +213,7 @@ def read_config(source: str | Path, changes: Sequence[str] = ()) -> Config:
         text = Path(name).read_text(encoding="utf-8", errors="replace")
     else:
         raise InputFileError(
-            f"{name!r} is neither a file nor a preset{_nearest(name, preset_names())}. Presets: {', '.join(preset_names())}."
+            f"{name!r} is neither a file nor a preset{_nearest(name, preset_names())} Presets: {', '.join(preset_names())}."
         )
     return parse_config(text, changes, where=name)
 
@@ -297,7 +297,7 @@ def _in_words(data: Mapping[str, Any], error: Mapping[str, Any]) -> str:
         for part in place[:-1]:
             section = section.model_fields[part].annotation
         known = list(section.model_fields)
-        return f"unknown key {'.'.join(place)!r}{_nearest(place[-1], known)}; known here: {', '.join(known)}"
+        return f"unknown key {'.'.join(place)!r}{_nearest(place[-1], known)} Known here: {', '.join(known)}"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"]).rstrip(".")
     return f"{'.'.join(place[:2])}={error.get('input')!r} is not allowed: {error['msg'][0].lower()}{error['msg'][1:]}"
@@ -305,4 +305,4 @@ def _in_words(data: Mapping[str, Any], error: Mapping[str, Any]) -> str:
 
 def _nearest(word: str, known: Sequence[str]) -> str:
     found = difflib.get_close_matches(word, known, n=1)
-    return f", did you mean {found[0]!r}?" if found else ""
+    return f", did you mean {found[0]!r}?" if found else "."

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coalmine import _validate, accounting
 from coalmine.contracts import Claim, Game, Null, Verdict
+from coalmine.data import SOURCES
 from coalmine.estimators._rates import AllThresholds, Fixed, Split
 from coalmine.estimators.one_run import Guesses
 from coalmine.nulls import CosineNull, MaxNull
@@ -125,6 +127,8 @@ def run_config(name: str, changes: list[str], data_dir: Path | None, workers: in
     told = read_config(name, [*changes, *([f"run.workers={workers}"] if workers is not None else [])])
     if data_dir is None:
         return told
+    if "data_dir" not in signature(SOURCES[_validate.one_of("data.source", told.data.source, SOURCES)]).parameters:
+        raise ValueError(f"--data-dir: source {told.data.source!r} reads no files from a data folder; leave it out.")
     return told.model_copy(
         update={"data": told.data.model_copy(update={"options": {**told.data.options, "data_dir": str(data_dir)}})}
     )

@@ -72,8 +72,8 @@ def test_a_change_below_a_value():
     [
         ("privacy.noise_multipler=1", ("unknown key 'privacy.noise_multipler'", "did you mean 'noise_multiplier'?")),
         ("pivacy.delta=1", ("unknown key 'pivacy'", "did you mean 'privacy'?")),
-        ("run.secret_seed=7", ("unknown key 'run.secret_seed'", "known here: seed, workers")),
-        ("audit.zebra=7", ("unknown key 'audit.zebra'", "known here: view, bound")),
+        ("run.secret_seed=7", ("unknown key 'run.secret_seed'", "Known here: seed, workers")),
+        ("audit.zebra=7", ("unknown key 'audit.zebra'", "Known here: view, bound")),
     ],
 )
 def test_unknown_keys(change, words):

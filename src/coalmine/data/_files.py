@@ -31,7 +31,7 @@ def find(file: str, origin: Origin, data_dir: str | Path | None) -> Path:
     given = data_dir if data_dir is not None else os.environ.get(VARIABLE)
     wanted = f"{origin.what} ({file}) are needed. {origin.where}"
     if not given:
-        raise InputFileError(f"{wanted} Give data_dir or set {VARIABLE} to the folder that holds them.")
+        raise InputFileError(f"{wanted} Give data_dir (--data-dir) or set {VARIABLE} to the folder that holds them.")
     base = Path(given)
     if not base.is_dir():
         raise InputFileError(f"{wanted} The data folder {str(base)!r} does not exist.")
