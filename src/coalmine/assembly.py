@@ -109,6 +109,7 @@ def federation(told: Config, given: Material, secret_seed: int, mechanism: Mecha
             as_vectors=told.canaries.as_vectors,
             replace=told.canaries.replace_clients,
             over_long=told.canaries.over_long,
+            examples=told.canaries.examples or int(given.train.sizes.max(initial=1)),
         )
         if not any(plants.planting.planted(number).size for number in range(rounds)):
             raise ValueError("canaries: none of them would take part in any round. Plant more of them, or for more rounds.")

@@ -119,6 +119,7 @@ class Canaries(_Section):
     replace_clients: bool = Field(False, description="a canary takes the place of a client; neighbours replace one")
     as_vectors: bool = Field(False, description="each as a full vector through the clients' door; slower, same release")
     over_long: Positive = Field(1e4, description="clip norms that a canary sends: the code under audit must cut it")
+    examples: Whole | None = Field(None, description="that a canary says it has; none: as many as the largest client")
 
 
 class Audit(_Section):

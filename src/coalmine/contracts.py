@@ -166,8 +166,8 @@ class Mechanism(Protocol):
     def announce(self, state: State, round_number: int, denominator: float) -> Public:
         """What everyone is told before a round."""
 
-    def client(self, update: Vector, public: Public) -> Contribution:
-        """On the client: clip. An update that is too long for its own good comes here too."""
+    def client(self, update: Vector, public: Public, examples: int = 1) -> Contribution:
+        """On the client, who has so many examples: clip. An update that is too long for its own good comes here too."""
 
     def cut(self, norm: float, public: Public) -> float | None:
         """The length that an update of length `norm` keeps; None if clipping is not a function of the whole length.

@@ -59,6 +59,7 @@ class Plants:
     as_vectors: bool = False  # each as a full vector through the clients' door; else by the fast path, where clipping allows
     replace: bool = False  # a canary takes the place of a client
     over_long: float = OVER_LONG
+    examples: int = 1  # how many a canary says it has: the largest number a client may have, for code that weighs by it
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,9 +248,9 @@ class Work:
         cohort = [self.data.examples_of(user) for user in task.users]
         orders = [stream(self.seed, "order of examples", task.public.round, user) for user in task.users]
         rows = []
-        for user, update in zip(task.users, self.trainer.updates(task.parameters, cohort, orders), strict=True):
+        for user, own, update in zip(task.users, cohort, self.trainer.updates(task.parameters, cohort, orders), strict=True):
             try:
-                total.add(self.mechanism.client(update.vector, task.public))
+                total.add(self.mechanism.client(update.vector, task.public, len(own)))
             except NonFiniteError as error:
                 raise NonFiniteError(
                     f"round {task.public.round}, client {user!r}: {str(error).rstrip('.')}. Nothing of this round was "
@@ -278,7 +279,7 @@ def _plant(total: FixedPointSum, plants: Plants, planted: IndexArray, mechanism:
     for place, index in enumerate(planted):
         canary = plants.canaries.update(int(index))
         sent = canary * np.float32(plants.over_long * public.clip_norm / plants.canaries.norm)
-        contribution = mechanism.client(sent, public)
+        contribution = mechanism.client(sent, public, plants.examples)
         total.add(contribution)
         unit = canary.astype(np.float64) / plants.canaries.norm
         own[place] = float(np.einsum("i,i->", unit, contribution.vector, dtype=np.float64))

@@ -76,8 +76,8 @@ class Gaussian:
         """The clip norm of this round and the expected cohort."""
         return Public(round_number, float(state["clip_norm"]), denominator)
 
-    def client(self, update: Vector, public: Public) -> Contribution:
-        """The update, cut to the clip norm if it is longer."""
+    def client(self, update: Vector, public: Public, examples: int = 1) -> Contribution:
+        """The update, cut to the clip norm if it is longer; every client counts the same, whatever examples it has."""
         norm = length(update)
         if not math.isfinite(norm):
             bad = np.flatnonzero(~np.isfinite(update))
