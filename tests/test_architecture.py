@@ -52,11 +52,13 @@ FLOOR = {
     "assembly": 8,
     "audit": 8,
     "watch": 8,
-    "training": 9,
-    "papers": 9,
-    "options": 9,
-    "selftest": 9,
-    "cli": 10,
+    "examination": 9,
+    "training": 10,
+    "papers": 10,
+    "options": 10,
+    "selftest": 10,
+    "zoo": 11,
+    "cli": 12,
 }
 FRAMEWORKS = {"torch", "jax", "jaxlib", "flax", "tensorflow", "keras", "opacus", "flwr", "ray"}
 MAY_USE_FRAMEWORKS = {"models", "clients", "federation", "adapters"}

@@ -18,7 +18,7 @@ from coalmine.estimators.diagnostics import SUSPICIOUS, diagnose
 from coalmine.estimators.gaussian_fit import estimate_gaussian, standardise
 from coalmine.estimators.power import Design
 from coalmine.result import AuditResult, Beside
-from coalmine.scores import Scores
+from coalmine.scores import LIKELIHOOD_RATIO, Scores
 from coalmine.verdict import Visible, judge
 
 POWER = 0.8
@@ -116,16 +116,15 @@ def audit_views(
 ) -> AuditResult:
     """One result of several views of a run.
 
-    Of the `deciding` ones (a view of everything, and of each layer) any may convict, so they share the confidence; the result
-    is that of the one whose bound is farthest above its claim, or if none is, of the first; the others are shown. What is
-    `beside` decides nothing.
+    Of the `deciding` ones (a view of everything, then of each layer) any may convict, so they share the confidence. The result
+    is that of the layer whose bound is farthest above its claim, if some layers convict and others do not: it says where. Else
+    it is that of everything. The others are shown. What is `beside` decides nothing.
     """
     shared = 1 - (1 - confidence) / len(deciding)
     how: dict[str, Any] = {"delta": delta, "method": method, "also": also}
     how |= {"presentations": presentations, "fit_maximum": fit_maximum}
     found = [audit_scores(each.scores, claim=each.claim, visible=each.visible, confidence=shared, **how) for each in deciding]
-    worst = max(range(len(found)), key=lambda place: _excess(found[place]))
-    result = found.pop(worst if _excess(found[worst]) > 0 else 0)
+    result = found.pop(_telling([_excess(each) for each in found]))
     shown = [_beside(each) for each in found]
     failed = []
     for each in beside:
@@ -139,6 +138,17 @@ def audit_views(
             f"{percent(round(shared, 6))} confidence, all together with {percent(confidence)}"
         )
     return replace(result, views=tuple(shown), caveats=(*failed, *result.caveats))
+
+
+def _telling(excesses: Sequence[float]) -> int:
+    """Which of several statements to tell first: the worst layer, if the fault is in some of them; else that of everything.
+
+    >>> _telling([5.0, 9.0, -1.0]), _telling([5.0, 9.0, 8.0]), _telling([5.0, -1.0, -1.0]), _telling([-1.0, -2.0])
+    (1, 0, 0, 0)
+    """
+    layers = [place for place in range(1, len(excesses)) if excesses[place] > 0]
+    everywhere = len(layers) == len(excesses) - 1 and excesses[0] > 0
+    return 0 if not layers or everywhere else max(layers, key=lambda place: excesses[place])
 
 
 def _excess(result: AuditResult) -> float:
@@ -192,6 +202,8 @@ def _estimates(
     """
     if delta == 0:
         return (), {}, ("no estimate at delta = 0: a Gaussian shape has infinite epsilon there",)
+    if scores.statistic == LIKELIHOOD_RATIO:
+        return (), {}, ("no estimate: a likelihood ratio is no shifted normal; the bound uses its tail alone",)
     if scores.maximum and not fit_maximum:
         return (), {}, ("no estimate: a maximum over rounds is no shifted normal; the bound uses its tail alone",)
     try:

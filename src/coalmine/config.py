@@ -30,7 +30,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 LEAST_POOL = 10
-ViewName = Literal["final-model", "every-release", "known-rounds", "known-others"]
+ViewName = Literal["final-model", "every-release", "known-rounds", "known-others", "afterwards", "unknown-rounds"]
 
 
 class _Section(BaseModel):
@@ -129,7 +129,8 @@ class Audit(_Section):
     bound: str = Field("band", description="its bound, a name of `coalmine.estimators.BOUNDS`")
     also: tuple[str, ...] = Field((), description="further bounds, shown")
     views: tuple[ViewName, ...] = Field(
-        ("final-model", "every-release", "known-rounds", "known-others"), description="all views that are taken"
+        ("final-model", "every-release", "known-rounds", "known-others"),
+        description="views that are taken, besides the primary one",
     )
     paper_views: bool = Field(False, description="also the papers' variants: whole model, steps after momentum, fitted maximum")
     null: Literal["auto", "law", "unused"] = Field("auto", description="what inserted canaries are compared with")
@@ -179,8 +180,6 @@ class Config(_Section):
             raise ValueError("canaries: presentations belong to pattern 'periods'.")
         if self.canaries.replace_clients and self.canaries.pattern == "as-clients" and pattern == "poisson":
             raise ValueError("canaries: Poisson sampling is accounted for adding and removing, not for replacing, clients.")
-        if self.canaries.pool and self.audit.view not in self.audit.views:
-            raise ValueError(f"audit: the primary view {self.audit.view!r} must be one of the views {list(self.audit.views)}.")
         self._check_audit()
         return self
 

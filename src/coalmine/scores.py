@@ -22,6 +22,7 @@ from coalmine.errors import AuditError, InputFileError, NonFiniteError, NotEnoug
 from coalmine.nulls import CosineNull, MaxNull, describe, described, of_one_round
 
 MAXIMUM = "maximum"  # how the statistic of a maximum over rounds begins
+LIKELIHOOD_RATIO = "likelihood ratio"  # a statistic that is no shifted normal
 ASSIGNMENTS = ("coins", "fixed", "unknown")
 _ABOUT = ("assignment", "dim", "statistic", "view")  # what a saved file says about its scores, beside null and game
 

@@ -19,25 +19,23 @@ from functools import cached_property
 from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from coalmine import accounting
 from coalmine.assembly import Material, clustered_accuracy, federation, inputs, material, without_noise_and_canaries
-from coalmine.audit import Measured, audit_views
 from coalmine.config import Config, about_run, fingerprint, located, parse_config, write_config
 from coalmine.contracts import Array, Claim, Mechanism, Vector, plain
-from coalmine.errors import AuditError, CoalmineError, NonFiniteError, RunDirectoryError
-from coalmine.estimators.power import Design
+from coalmine.errors import CoalmineError, NonFiniteError, RunDirectoryError
+from coalmine.examination import Examination
 from coalmine.federation import Federation
 from coalmine.progress import Rounds
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory
 from coalmine.scores import Scores
-from coalmine.verdict import HALF_NOISE
-from coalmine.views import KnownOthers, KnownRounds, View, choose_null
-from coalmine.watch import Layer, Running, Watch
+from coalmine.views import KnownOthers, KnownRounds
+from coalmine.watch import Running, Watch
 from coalmine.workers import Workers
 
 _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "dp-accounting")
@@ -215,51 +213,12 @@ class _Training:
 
     def _audit(self, watch: Watch, parameters: Vector) -> AuditResult:
         """The scores of every view, saved; then what they prove."""
-        view = watch.views[0]
-        deciding = [self._measured(watch, view, parameters, layer) for layer in (None, *watch.layers)]
-        beside = [self._measured(watch, other, parameters, None) for other in watch.views[1:]]
+        examination = Examination(self.told, self.job, watch, self.directory, parameters)
+        deciding, beside = examination.deciding(), examination.beside()
         self._save_scores("scores.npz", deciding[0].scores)
         for each in (*deciding[1:], *beside):
             self._save_scores(f"views/{re.sub('[^a-z0-9]+', '-', each.scores.view.lower())}.npz", each.scores)
-        audit = self.told.audit
-        how: dict[str, Any] = {"delta": self.told.privacy.delta, "method": audit.bound, "also": audit.also}
-        how |= {"presentations": float(watch.plants.planting.times.mean()), "fit_maximum": audit.paper_views}
-        return audit_views(deciding, beside, confidence=audit.confidence, **how)
-
-    def _measured(self, watch: Watch, view: View, parameters: Vector, layer: Layer | None) -> Measured:
-        """What a view sees, scored against the null that was chosen before the run, and its claim."""
-        plants, privacy = watch.plants, self.told.privacy
-        claim = view.claim(plants.planting, noise_multiplier=self.job.mechanism.noise_multiplier, delta=privacy.delta)
-        choice = self._null(watch, claim) if self.told.audit.null == "auto" else self.told.audit.null
-        if view.sees in ("drift", "model"):
-            start = self.job.model.initial(self.told.run.seed) if view.sees == "drift" else np.float32(0)
-            seen = watch.final(view.sees, parameters - start, self.job.rounds, layer)
-        else:
-            seen = watch.sightings(self.directory, view.sees, layer)
-        noise, records = self.job.mechanism.noise_multiplier, self.directory.events()
-        visible = watch.visible(view, records, noise, privacy.delta) if noise else None
-        if visible is not None:  # for `check`, which only has the result
-            claim = replace(claim, half_noise_epsilon=visible(HALF_NOISE))
-        return Measured(view.scores(seen, plants.planting, plants.canaries, null=choice), claim, visible)
-
-    def _null(self, watch: Watch, claim: Claim) -> Literal["law", "unused"]:
-        """Unused directions assume nothing; the law has no ceiling. Which one depends on nothing that the run can change.
-
-        For small claims the unused directions speak, if so many of them could convict a mechanism of half the noise.
-        """
-        if (
-            choose_null(claim.epsilon) == "law"
-            or claim.half_noise_epsilon is None
-            or self.told.audit.bound.startswith("one-run")
-        ):
-            return "law"  # (unused directions had no coin, which one-run bounds need)
-        pool, audit = watch.canaries.count, self.told.audit
-        design = Design(max(pool // 2, 1), pool // 2 + (watch.unused.count if watch.unused else watch.spare))
-        try:
-            bound = design.bound(audit.bound, delta=claim.delta, confidence=audit.confidence)
-        except AuditError:
-            return "law"
-        return "unused" if bound.detectable_above(claim.epsilon) <= claim.half_noise_epsilon else "law"
+        return examination.conclude(deciding, beside)
 
     def _save_scores(self, name: str, scores: Scores) -> None:
         packed = BytesIO()

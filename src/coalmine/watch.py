@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,12 +21,30 @@ from coalmine.federation import Federation, Plants, Round
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.participation import FixedSize, MinSeparation, Participation, Poisson, Repeated
 from coalmine.runs import RunDirectory
-from coalmine.views import EveryRelease, FinalModel, KnownOthers, KnownRounds, Sight, View, groups_of, round_scores, sight
+from coalmine.views import (
+    VIEWS,
+    Afterwards,
+    EveryRelease,
+    FinalModel,
+    Sight,
+    UnknownRounds,
+    View,
+    groups_of,
+    round_scores,
+    sight,
+)
 
 _HEAD = 3  # round, norm, amplitude
 _LEAST_NOISE = 1e-3  # of what else is in a vector: less is the rounding of single precision
 _RUNNING = ("residual", "mean")  # kinds whose noise is new in every round
 _FINAL = ("drift", "model")  # kinds that exist once, at the end
+
+
+class Rows(Protocol):
+    """Where rows of sightings are kept, as in a run directory."""
+
+    def rows(self, name: str) -> Array:
+        """All rows of a log."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +122,10 @@ class Watch:
 
         In clip norms, a canary adds min(over_long, 1) in each of its rounds. It is hidden by the noise, and from whoever does
         not know them by the clients' sum X_t and, among independent directions, by the k_t other canaries:
-        sigma² + (|X_t|² + k_t)/d. What a final model hides has no closed form for every server; nothing is promised for it.
+        sigma² + (|X_t|² + k_t)/d. What a final model hides has no closed form for every server, nor has the power of a
+        likelihood ratio; nothing is promised for these.
         """
-        if isinstance(view, FinalModel):
+        if isinstance(view, (FinalModel, UnknownRounds)):
             return lambda factor: 0.0
         kept, planting = min(self.plants.over_long, 1.0), self.plants.planting
         canaries = np.array([record["canaries"] for record in records]) / self.dim
@@ -118,7 +137,10 @@ class Watch:
 
         def epsilon(factor: float) -> float:
             squares = kept**2 / ((noise / factor) ** 2 + hidden)
-            if isinstance(view, EveryRelease):
+            if isinstance(view, Afterwards):  # equal weights from the first round on, and the canary is in its own only
+                looked_at = view.looked_at(presence > 0).astype(np.float64)
+                effect = float(np.mean(np.sqrt(squares) @ presence / np.sqrt(looked_at.sum(axis=0))))
+            elif isinstance(view, EveryRelease):
                 effect = float(np.sqrt((squares[:, None] * presence).sum() / presence.sum()))
             else:
                 effect = float(np.sqrt(squares @ presence).mean())
@@ -126,9 +148,9 @@ class Watch:
 
         return epsilon
 
-    def sightings(self, directory: RunDirectory, kind: str, layer: Layer | None = None) -> Sightings:
+    def sightings(self, record: Rows, kind: str, layer: Layer | None = None) -> Sightings:
         """What was seen of all rounds."""
-        table = directory.rows(_log(kind, layer))
+        table = record.rows(_log(kind, layer))
         return self._sightings(kind, layer, table[:, 0].astype(np.int64), table[:, _HEAD:], table[:, 1], table[:, 2])
 
     def final(self, kind: str, vector: Vector, rounds: int, layer: Layer | None = None) -> Sightings:
@@ -236,12 +258,7 @@ def _views(told: Audit, whole: Config) -> tuple[View, ...]:
     """The views by their names, the primary one first, then the papers' variants if asked for."""
     relation = "replace-one" if whole.canaries.replace_clients else None
     game: dict[str, Any] = {"unit": whole.privacy.unit, "relation": relation}
-    made: dict[str, View] = {
-        "final-model": FinalModel(**game),
-        "every-release": EveryRelease(**game),
-        "known-rounds": KnownRounds(**game),
-        "known-others": KnownOthers(**game),
-    }
+    made: dict[str, View] = {name: kind(**game) for name, kind in VIEWS.items()}
     names = [told.view, *(name for name in told.views if name != told.view)]
     papers = (FinalModel(**game, whole_model=True), EveryRelease(**game, post_momentum=True)) if told.paper_views else ()
     return (*(made[name] for name in dict.fromkeys(names)), *papers)

@@ -8,13 +8,13 @@ from scipy.stats import binom
 from coalmine import Once, Periods, Poisson, bound_band
 from coalmine.audit import audit_scores
 from coalmine.canaries.planting import Planting
-from coalmine.views import EveryRelease, FinalModel, KnownOthers, KnownRounds
+from coalmine.views import Afterwards, EveryRelease, FinalModel, KnownOthers, KnownRounds, UnknownRounds
 
 FALSE_ALARM = 1e-4  # each of these tests fails for one seed in ten thousand; the seeds are fixed
 DELTA = 1e-5
 AUDITS = 60
 FAMILIES = ("transform", "sphere")
-VIEWS = (FinalModel(), EveryRelease(), KnownRounds(), KnownOthers())
+VIEWS = (FinalModel(), EveryRelease(), KnownRounds(), KnownOthers(), Afterwards(), UnknownRounds())
 SIZE = {"rounds": 4, "dim": 1500, "pool": 60, "spare": 150, "kinds": ("mean", "residual", "drift")}
 RUNS = {
     "once": {"pattern": Once()},

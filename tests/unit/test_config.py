@@ -121,7 +121,6 @@ def test_a_section_that_is_none():
         (["participation.pattern=trace"], "belong together"),
         (["participation.trace=who.csv"], "belong together"),
         (["canaries.pattern=as-clients", "canaries.presentations=2"], "presentations belong to"),
-        (['audit.views=["final-model"]'], "the primary view 'known-others' must be one of"),
         (
             ["participation.pattern=trace", "participation.trace=who.csv", "canaries.pattern=as-clients"],
             "a trace says nothing about canaries",

@@ -32,7 +32,7 @@ from coalmine import (
 from coalmine._random import stream
 from coalmine.estimators import BOUNDS, power
 from coalmine.estimators.one_run import one_run_epsilon, right_guesses
-from coalmine.estimators.power import noticeable_noise_factor
+from coalmine.estimators.power import chance_of_noticing, noticeable_noise_factor
 
 FALSE_ALARM = 1e-6  # each comparison of two simulations fails by chance once in a million runs
 Z = float(-norm.ppf(FALSE_ALARM / 2))
@@ -223,9 +223,11 @@ def test_a_plan_is_its_parts():
     assert found.sufficient == (found.canaries_needed <= 100)
     assert found.noise_factor == approx(noticeable_noise_factor(10.0, found.detectable, 1e-5))
     assert (found.guesses, found.guesses_bound) == best_guesses(200, 10.0, delta=1e-5)
+    assert found.power["2"] == chance_of_noticing(10.0, Design(100), noise_factor=2.0, delta=1e-5)
+    assert list(found.power.values()) == sorted(found.power.values())
     text = str(found)
     assert "epsilon = 10 at delta = 1e-05" in text and "100 inserted canaries, exact null law: no ceiling" in text
-    assert "would be noticed" in text and len(text.splitlines()) == 6
+    assert "would be noticed" in text and len(text.splitlines()) == 7
 
 
 def test_a_plan_says_when_nothing_can_be_found(monkeypatch):

@@ -7,12 +7,18 @@ canaries. With an exact null law no confidence is spent on false positives and t
 held-out canaries get a band of their own, half the risk each.
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
 import numpy as np
 
 from coalmine import _validate
 from coalmine._random import stream
 from coalmine.contracts import Array, LowerBound
 from coalmine.estimators import _band, _detect, _rates
+from coalmine.nulls import GaussianNull
 from coalmine.scores import Scores, independent_scores
 
 
@@ -36,7 +42,7 @@ def bound_band(scores: Scores, *, delta: float, confidence: float = 0.95) -> Low
         assumptions=_rates.assumptions(scores),
         ceiling=_rates.ceiling(scores, log_upper, delta),
         multiplicity="all thresholds at once, by a simultaneous band",
-        finder=lambda claim: _detectable(scores, delta, confidence, claim),
+        finder=lambda claim: _detectable(Shape.of(scores, confidence), delta, claim),
     )
 
 
@@ -64,32 +70,49 @@ def contradicts_null(scores: Scores, confidence: float = 1 - 1e-6) -> bool:
     return bool((complements[orders - 1] > np.exp(_band.log_upper(orders, complements.size, confidence))).any())
 
 
-def _detectable(scores: Scores, delta: float, confidence: float, claim: float) -> float:
-    """`LowerBound.detectable_above` by simulating only the order statistics that the band looks at: any number of canaries."""
-    inserted, held_out = int(scores.inserted.sum()), int((~scores.inserted).sum())
-    level = 1 - _rates.miss_share(scores, confidence)
-    log_fnr = _band.log_upper(_band.grid(inserted), inserted, level)
-    normals = _normal_order_statistics(inserted, "inserted")
-    if scores.null is None:
-        largest = -_normal_order_statistics(held_out, "held out")  # descending: the i-th largest, i in the grid
-        log_steps = np.append(_band.log_upper(_band.grid(held_out), held_out, level), 0.0)
-    else:
-        null = _detect.standard_null(scores.null)
+@dataclass(frozen=True)
+class Shape:
+    """All that the power of a band depends on: how many canaries, and what they are compared with."""
 
-    def log_fpr(row: int, thresholds: Array) -> Array:
-        if scores.null is not None:
-            return np.asarray(null.logsf(thresholds)) if null else thresholds
-        return log_steps[np.searchsorted(-largest[row], -thresholds, side="right")]
+    inserted: int
+    held_out: int
+    level: float  # of each of its two sides, or of the one that is not known
+    null: GaussianNull | None  # in units of its spread; None: the held-out scores
 
-    def share_above(mu: float) -> float:
-        hits = 0
-        for row, standard in enumerate(normals):
-            hits += _rates.epsilon_of_rates(log_fnr, log_fpr(row, standard + mu), delta).max() > claim
-        return hits / len(normals)
+    @staticmethod
+    def of(scores: Scores, confidence: float) -> Shape:
+        """The shape of these scores; without a null law it does not matter what they are."""
+        held_out = 0 if scores.null is not None else int((~scores.inserted).sum())
+        level = 1 - _rates.miss_share(scores, confidence)
+        return Shape(int(scores.inserted.sum()), held_out, level, _detect.standard_null(scores.null))
 
-    return _detect.smallest_detectable(share_above, claim, delta)
+    def share_above(self, gap: float, claim: float, delta: float) -> float:
+        """How often the band shows more than `claim`, if inserted scores are normal and `gap` higher: simulated.
+
+        Only the order statistics that the band looks at are drawn, so that any number of canaries costs the same, and they are
+        the same for every gap.
+        """
+        thresholds = _normal_order_statistics(self.inserted, "inserted") + gap
+        log_fnr = _band.log_upper(_band.grid(self.inserted), self.inserted, self.level)
+        found = _rates.epsilon_of_rates(log_fnr, self._log_fpr(thresholds), delta).max(axis=1)
+        return float(np.mean(found > claim))
+
+    def _log_fpr(self, thresholds: Array) -> Array:
+        if self.null is not None:
+            return np.asarray(self.null.logsf(thresholds))
+        largest = -_normal_order_statistics(self.held_out, "held out")  # descending: the i-th largest, i in the grid
+        log_steps = np.append(_band.log_upper(_band.grid(self.held_out), self.held_out, self.level), 0.0)
+        rows = zip(largest, thresholds, strict=True)
+        return np.stack([log_steps[np.searchsorted(-row, -values, side="right")] for row, values in rows])
 
 
+@lru_cache(maxsize=1024)  # layers and views of one run have the same shape
+def _detectable(shape: Shape, delta: float, claim: float) -> float:
+    """`LowerBound.detectable_above`."""
+    return _detect.smallest_detectable(lambda gap: shape.share_above(gap, claim, delta), claim, delta)
+
+
+@lru_cache(maxsize=8)
 def _normal_order_statistics(count: int, name: str) -> Array:
     """Replicates of the order statistics of `count` standard normals at the grid of the band, by gamma spacings."""
     from scipy.special import ndtri

@@ -14,12 +14,14 @@ from coalmine._random import stream
 from coalmine.contracts import LowerBound, percent
 from coalmine.errors import AuditError
 from coalmine.estimators import BOUNDS
+from coalmine.estimators.band import Shape
 from coalmine.estimators.one_run import Guesses, one_run_epsilon, right_guesses
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
 from coalmine.nulls import GaussianNull, measured_on
 from coalmine.scores import Scores
 
 _LARGEST_DESIGN = 1_000_000
+FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)  # by which noise may be too small
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,14 @@ class Design:
     def bound(self, method: str, *, delta: float, confidence: float) -> LowerBound:
         """The bound of this design under perfect separation: its epsilon is the ceiling, and it knows what it can detect."""
         _validate.one_of("method", method, BOUNDS)
-        held_out = self.held_out or 0
-        if method.startswith("one-run"):
-            held_out = (self.pool or 2 * self.inserted) - self.inserted
+        coins = (self.pool or 2 * self.inserted) - self.inserted if method.startswith("one-run") else None
+        return BOUNDS[method](self.scores(coins), delta=delta, confidence=confidence)
+
+    def scores(self, held_out: int | None = None) -> Scores:
+        """Scores of this design, perfectly separated."""
         null = GaussianNull(slack=self.slack, directions=self.directions) if self.held_out is None else None
-        scores = Scores.of(np.full(self.inserted, 1e6), np.linspace(-0.5, 0.5, held_out), null=null, assignment="coins")
-        return BOUNDS[method](scores, delta=delta, confidence=confidence)
+        others = np.linspace(-0.5, 0.5, held_out or self.held_out or 0)
+        return Scores.of(np.full(self.inserted, 1e6), others, null=null, assignment="coins")
 
 
 def ceilings(design: Design, *, delta: float, confidence: float = 0.95) -> dict[str, float]:
@@ -85,6 +89,21 @@ def detectable(claim: float, design: Design, *, delta: float, confidence: float 
     """
     claim, delta = _validate.non_negative("claim", claim), _validate.delta(delta)
     return design.bound(method, delta=delta, confidence=confidence).detectable_above(claim)
+
+
+def chance_of_noticing(claim: float, design: Design, *, noise_factor: float, delta: float, confidence: float = 0.95) -> float:
+    """The probability that the band shows more than `claim`, if the noise is too small by `noise_factor`: by simulation.
+
+    The scores of inserted canaries are those of one Gaussian release, `noise_factor` times as far from the null as the claim
+    allows. With a factor of 1, nothing is wrong, and this is the chance of a false alarm.
+
+    >>> chance_of_noticing(9.997, Design(inserted=316), noise_factor=2.0, delta=1e-5) > 0.95
+    True
+    """
+    claim, delta = _validate.positive("claim", claim), _validate.delta(delta)
+    gap = _validate.positive("noise_factor", noise_factor) * gaussian_gap(claim, delta)
+    shape = Shape.of(design.scores(), _validate.confidence(confidence))
+    return shape.share_above(gap, claim, delta)
 
 
 def noticeable_noise_factor(claim: float, found: float, delta: float) -> float:
@@ -158,6 +177,7 @@ class Plan:
     detectable: float
     noise_factor: float
     sufficient: bool  # would notice half the noise
+    power: dict[str, float]  # by how many times too small the noise is, the chance that the band shows it
     canaries_needed: int | None
     guesses: Guesses
     guesses_bound: float
@@ -173,6 +193,7 @@ class Plan:
         )
         needed = "more than a million" if self.canaries_needed is None else f"about {self.canaries_needed:,}"
         half = "would be noticed" if self.sufficient else "would probably be missed"
+        chances = "; ".join(f"{factor} times too little {100 * chance:.0f}%" for factor, chance in self.power.items())
         guesses = f"{self.guesses.positive} highest + {self.guesses.negative} lowest of {2 * self.design.inserted:,} coins"
         return "\n".join(
             [
@@ -181,6 +202,7 @@ class Plan:
                 f"  design             {self.design.inserted:,} inserted canaries, {null}: {shown}",
                 f"  would notice       {found} (probability 0.8)",
                 f"  half the noise     {half}; to notice it takes {needed} canaries",
+                f"  chance to notice   {chances}",
                 f"  one-run guesses    {guesses}; median bound {self.guesses_bound:.3g} if the claim is tight",
             ]
         )
@@ -204,6 +226,10 @@ def plan(claim: float, *, delta: float, design: Design | None = None, confidence
         detectable=found,
         noise_factor=noticeable_noise_factor(claim, found, delta),
         sufficient=found <= float(gaussian_epsilon(0.0, 1.0, 2 * mu, 1.0, delta)),
+        power={
+            f"{factor:g}": chance_of_noticing(claim, design, noise_factor=factor, delta=delta, confidence=confidence)
+            for factor in FACTORS
+        },
         canaries_needed=canaries_needed(claim, delta=delta, confidence=confidence, sampled=design.held_out is not None),
         guesses=guesses,
         guesses_bound=guesses_bound,

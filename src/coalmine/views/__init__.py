@@ -5,6 +5,8 @@
     EveryRelease   "mean"       every released mean                                  largest cosine over rounds
     KnownRounds    "mean"       the same, and the rounds of its target               matched filter over those rounds
     KnownOthers    "residual"   the same, and what all clients but the target sent   the same filter without the clients
+    Afterwards     "residual"   the same                                             a sum over all rounds from its first on
+    UnknownRounds  "residual"   the same, but not the rounds of its target           likelihood ratio over all rounds
 
 A view is a pure function of `Sightings`: inner products of released vectors with the canaries and with directions that were
 never to be inserted, made by `sight` row by row and put together by `stack`. All views can be taken of one run, and all of
@@ -12,18 +14,21 @@ them of a layer: `groups_of`. What each may be compared with is its `claim`.
 """
 
 from coalmine.views.cosines import EveryRelease, FinalModel
-from coalmine.views.rounds import KnownOthers, KnownRounds
+from coalmine.views.rounds import Afterwards, KnownOthers, KnownRounds
 from coalmine.views.running import anytime_scores, round_scores
 from coalmine.views.sighting import Sight, groups_of, reach_of, sight, stack
+from coalmine.views.unknown import UnknownRounds
 from coalmine.views.view import View, choose_null
 
 __all__ = [
     "VIEWS",
+    "Afterwards",
     "EveryRelease",
     "FinalModel",
     "KnownOthers",
     "KnownRounds",
     "Sight",
+    "UnknownRounds",
     "View",
     "anytime_scores",
     "choose_null",
@@ -39,4 +44,6 @@ VIEWS: dict[str, type[View]] = {
     "every-release": EveryRelease,
     "known-rounds": KnownRounds,
     "known-others": KnownOthers,
+    "afterwards": Afterwards,
+    "unknown-rounds": UnknownRounds,
 }

@@ -58,7 +58,7 @@ class KnownRounds(Threat):
     def scores(self, sightings: Sightings, planting: Planting, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
         """The matched filter of every canary that has a round; held-out ones in the rounds they would have taken part in."""
         check(sightings, planting, canaries, self.sees, null)
-        presence = planting.presence[sightings.rounds]
+        presence = self.looked_at(planting.presence)[sightings.rounds]
         members = np.flatnonzero(presence.any(axis=0))
         if members.size == 0:
             raise NotEnoughCanariesError("no canary was assigned to any of these rounds; plant them for more rounds.")
@@ -80,6 +80,11 @@ class KnownRounds(Threat):
             unused=found.plainly(found.unused),
         )
 
+    @staticmethod
+    def looked_at(presence: Presence) -> Presence:
+        """In which rounds each canary is looked for: its own."""
+        return presence
+
 
 @dataclass(frozen=True)
 class KnownOthers(KnownRounds):
@@ -94,6 +99,26 @@ class KnownOthers(KnownRounds):
     def sees(self) -> str:
         """The released means without the clients' part."""
         return "residual"
+
+
+@dataclass(frozen=True)
+class Afterwards(KnownOthers):
+    """The same adversary looks in every release from its target's first round on, with equal weights.
+
+    What a correct mechanism released in a round it has forgotten in the next. One that keeps an average of what came before the
+    noise (momentum, error feedback) shows the target again and again, and this view adds it up. Of a correct mechanism it sees
+    less than `KnownOthers`: 1/sqrt(rounds looked at).
+    """
+
+    @property
+    def name(self) -> str:
+        """In words, for reports."""
+        return "afterwards"
+
+    @staticmethod
+    def looked_at(presence: Presence) -> Presence:
+        """In which rounds each canary is looked for: from its first on."""
+        return np.asarray(np.logical_or.accumulate(presence, axis=0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,65 @@
+"""The adversary of amplification by sampling: knows all other updates, and not when its target took part.
+
+    score_i = sum over rounds of log(1 + q (exp(mu_t x_ti - mu_t²/2) - 1))
+
+    symbol   here        meaning
+    x_ti     inner       inner product of the canary with what is left of round t, in units of its spread
+    mu_t     amplitude   what taking part adds to it, in the same units
+    q        rate        the chance to take part in a round
+
+It is the logarithm of the likelihood ratio of a Poisson-sampled Gaussian mechanism, so by Neyman and Pearson no other number is
+better for the very game that the amplified claim is about. Its law has no name: the null is the pool's held-out canaries and
+the unused directions, always, and the bound has their ceiling, about log(directions) - 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from coalmine.canaries.planting import Planting
+from coalmine.contracts import Canaries, Sightings
+from coalmine.scores import LIKELIHOOD_RATIO, Scores
+from coalmine.views.view import NullChoice, Threat, check, spreads_of, table
+
+_MOST = 40.0  # exponents beyond are evidence enough; below e^40 nothing overflows
+
+
+@dataclass(frozen=True)
+class UnknownRounds(Threat):
+    """Knows what everybody else sent, and all of its target but when it took part."""
+
+    @property
+    def name(self) -> str:
+        """In words, for reports."""
+        return "unknown rounds"
+
+    @property
+    def sees(self) -> str:
+        """The released means without the clients' part."""
+        return "residual"
+
+    def scores(self, sightings: Sightings, planting: Planting, canaries: Canaries, *, null: NullChoice = "unused") -> Scores:
+        """The likelihood ratio of every canary of the pool; there is no law for it, so that `null` changes nothing."""
+        check(sightings, planting, canaries, self.sees, null)
+        spreads = spreads_of(sightings, planting, canaries)
+        rate = min(planting.pattern.expected_size(planting.pool, planting.rounds) / planting.pool, 1.0)
+        found = np.zeros(sightings.inner.shape[1])
+        for inner, spread, amplitude in zip(sightings.inner, spreads, sightings.amplitude, strict=True):
+            if spread > 0:
+                gap = amplitude / spread
+                found += np.log1p(rate * np.expm1(np.minimum(gap * inner / spread - gap**2 / 2, _MOST)))
+        pool = sightings.pool
+        return table(
+            self,
+            self.name,
+            LIKELIHOOD_RATIO,
+            sightings,
+            planting,
+            members=np.arange(pool),
+            values=found[:pool],
+            law=None,
+            columns=np.arange(pool, found.size),
+            unused=found[pool:],
+        )

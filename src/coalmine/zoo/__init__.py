@@ -1,0 +1,19 @@
+"""The bug zoo: DP training implementations with one realistic bug each, and the proof that one audited run tells them apart.
+
+    noise.py      noise that is too small, missing, or not new
+    clipping.py   updates that are cut in the wrong place, or not at all
+    sampling.py   who takes part, and how much each counts
+    settings.py   what is trained, and the statement that decides
+    exam.py       all of them in front of an auditor
+
+>>> from coalmine.zoo import INMATES
+>>> print(INMATES["reused-noise"].bug)
+The noise is drawn once and added in every round.
+"""
+
+from coalmine.zoo import clipping, noise, sampling
+from coalmine.zoo.exam import Auditor, Exam, examine, sit
+from coalmine.zoo.inmate import INMATES, Inmate
+from coalmine.zoo.settings import SETTINGS, Setting
+
+__all__ = ["INMATES", "SETTINGS", "Auditor", "Exam", "Inmate", "Setting", "clipping", "examine", "noise", "sampling", "sit"]

@@ -1,0 +1,257 @@
+"""The examination: every inmate and its correct twin sit in front of the auditor, with one secret seed after the other.
+
+A bug is caught in a run whose verdict is VIOLATED. Runs are real ones, in memory; the statement that decides was named by the
+setting before. Another auditor can be examined in place of ours: it sees every round and says whether the claim is false.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from coalmine import _validate
+from coalmine.clients import quiet_threads
+from coalmine.contracts import plain
+from coalmine.examination import Examination, rehearse
+from coalmine.federation import Round
+from coalmine.result import AuditResult
+from coalmine.watch import Watch
+from coalmine.workers import Workers
+from coalmine.zoo.inmate import INMATES, Inmate
+from coalmine.zoo.settings import SETTINGS, Setting
+
+CAUGHT = 0.95  # of the runs of a bug that can be seen
+RISK = 0.05  # of accusing a correct run, at the confidence of the statements
+UNLIKELY = 0.001  # the chance that a right auditor fails the examination of correct runs
+_AT_ONCE = 16  # runs between two signs of progress
+
+
+class Auditor(Protocol):
+    """Whoever is examined: sees every round of a run, then says what it proves."""
+
+    def observe(self, finished: Round) -> None:
+        """One round: what was released, and all that adversaries may know."""
+
+    def conclude(self, examination: Examination) -> AuditResult:
+        """The verdict; a statement of one's own scores is made by `coalmine.audit.audit_scores`."""
+
+
+class Coalmine:
+    """This package's own audit."""
+
+    def observe(self, finished: Round) -> None:
+        """The canaries look by themselves."""
+
+    def conclude(self, examination: Examination) -> AuditResult:
+        """The primary view and its layers."""
+        return examination.conclude(examination.deciding(), examination.beside())
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What one run came to."""
+
+    seed: int
+    word: str
+    view: str
+    bound: float
+    claim: float
+    method: str
+
+
+def sit(setting: Setting, inmate: Inmate | None, seed: int, auditor: Callable[[], Auditor] = Coalmine) -> AuditResult:
+    """One audited run of a setting, correct or with a bug; nothing is written.
+
+    >>> sit(SETTINGS["once"], INMATES["half-noise"], seed=0).verdict.word
+    'VIOLATED'
+    """
+    told, job = setting.told, setting.job(seed)
+    if inmate is not None:
+        job = inmate.kind.into(job, seed)
+    watch = Watch.of(told, job, seed)
+    if inmate is not None and inmate.view is not None:
+        watch = replace(watch, views=(inmate.view,))
+    examined = auditor()
+    return examined.conclude(rehearse(told, job, watch, examined.observe))
+
+
+@dataclass(frozen=True)
+class Row:
+    """All runs of one inmate, or of the correct twin of a setting."""
+
+    name: str
+    setting: str
+    papers: tuple[Paper, ...]
+    visible: bool | None  # None: correct
+    where: str | None = None
+
+    @property
+    def caught(self) -> int:
+        """Runs with the verdict VIOLATED."""
+        return sum(paper.word == "VIOLATED" for paper in self.papers)
+
+    @property
+    def located(self) -> int:
+        """Those of them that name the layer."""
+        named = (paper.view.endswith(f"within {self.where}") for paper in self.papers if paper.word == "VIOLATED")
+        return sum(named) if self.where is not None else 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether this is what must come out; of bugs that cannot be seen nothing is asked."""
+        if self.visible is None:
+            return self.caught <= most_accused(len(self.papers))
+        enough = self.caught >= math.ceil(CAUGHT * len(self.papers))
+        return not self.visible or (enough and (self.where is None or self.located == self.caught))
+
+    @property
+    def view(self) -> str:
+        """The view that decided most often."""
+        return Counter(paper.view for paper in self.papers).most_common(1)[0][0]
+
+    @property
+    def bound(self) -> float:
+        """The median of the lower bounds."""
+        return float(np.median([paper.bound for paper in self.papers]))
+
+    @property
+    def claim(self) -> float:
+        """The median of the claims."""
+        return float(np.median([paper.claim for paper in self.papers]))
+
+
+@dataclass(frozen=True)
+class Exam:
+    """The rows of an examination."""
+
+    rows: tuple[Row, ...]
+    results: tuple[tuple[str, AuditResult], ...] = field(default=(), repr=False)  # the first run of every row, to be shown
+
+    @property
+    def passed(self) -> bool:
+        """Whether all that can be seen was caught, and what is right was not accused."""
+        return all(row.passed for row in self.rows)
+
+    def to_json(self) -> str:
+        """As one JSON document."""
+        rows = [
+            {
+                "name": row.name,
+                "setting": row.setting,
+                "kind": {None: "correct", True: "visible", False: "not visible"}[row.visible],
+                "runs": len(row.papers),
+                "violated": row.caught,
+                "located": row.located if row.where else None,
+                "where": row.where,
+                "view": row.view,
+                "bound": plain(row.bound),
+                "claim": plain(row.claim),
+                "passed": row.passed,
+                "papers": plain(row.papers),
+            }
+            for row in self.rows
+        ]
+        document = {"schema": "coalmine-zoo/1", "passed": self.passed, "rows": rows}
+        return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+    def __str__(self) -> str:
+        lines = [f"{'':<20}{'caught':>9}  {'claim':>8}{'median bound':>14}  {'seen by':<40}"]
+        for title, visible in (("bugs", True), ("bugs that this cannot see", False), ("correct", None)):
+            rows = [row for row in self.rows if row.visible is visible]
+            if rows:
+                lines += ["", title, *(_line(row) for row in rows)]
+        return "\n".join([*lines, "", "as it must be" if self.passed else "NOT AS IT MUST BE: see the lines marked !"])
+
+
+def _line(row: Row) -> str:
+    caught = f"{row.caught}/{len(row.papers)}"
+    if row.visible is None:
+        caught += f" ≤{most_accused(len(row.papers))}"
+    seen = f"{row.papers[0].method} on {row.view}"
+    if row.where is not None:
+        seen += f" ({row.located} of {row.caught} name it)"
+    mark = " " if row.passed else "!"
+    return f"{mark} {row.name:<18}{caught:>9}  {row.claim:>8.3g}{row.bound:>14.3g}  {seen}"
+
+
+def most_accused(runs: int) -> int:
+    """Correct runs that may be accused: fewer than the 0.999 quantile of Binomial(runs, 0.05).
+
+    >>> most_accused(200), most_accused(20)
+    (20, 4)
+    """
+    from scipy.stats import binom
+
+    return max(int(binom.ppf(1 - UNLIKELY, runs, RISK)) - 1, 0)
+
+
+def examine(
+    names: Sequence[str] = (),
+    *,
+    seeds: int = 20,
+    correct: int = 20,
+    workers: int = 2,
+    auditor: Callable[[], Auditor] = Coalmine,
+    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+) -> Exam:
+    """Inmates by their names (none: all), and the correct twins of their settings, each with secret seeds 0, 1, 2, …
+
+    `track` wraps the sequence of batches of runs, for a progress bar.
+    """
+    for name in names:
+        _validate.one_of("inmate", name, INMATES)
+    seeds, correct = _validate.whole("seeds", seeds, least=1), _validate.whole("correct", correct)
+    chosen = [INMATES[name] for name in names] or list(INMATES.values())
+    settings = list(dict.fromkeys(inmate.setting for inmate in chosen)) if names else list(SETTINGS)
+    tasks: list[tuple[str, str | None, int]] = [
+        (inmate.setting, inmate.name, seed) for inmate in chosen for seed in range(seeds)
+    ]
+    tasks += [(setting, None, seed) for setting in settings for seed in range(correct)]
+    batches = [tasks[first : first + _AT_ONCE] for first in range(0, len(tasks), _AT_ONCE)]
+    papers: dict[tuple[str, str | None], list[Paper]] = {}
+    shown: list[tuple[str, AuditResult]] = []
+    with Workers(workers, _Hall(auditor)) as hall:
+        for batch in track(batches):
+            for (setting, name, seed), result in zip(batch, hall.map(batch), strict=True):
+                papers.setdefault((setting, name), []).append(_paper(seed, result))
+                if seed == 0:
+                    shown.append((name or f"correct: {setting}", result))
+    rows = [
+        Row(
+            name or f"correct: {setting}",
+            setting,
+            tuple(found),
+            *((INMATES[name].visible, INMATES[name].where) if name else (None,)),
+        )
+        for (setting, name), found in papers.items()
+    ]
+    return Exam(tuple(rows), tuple(shown))
+
+
+def _paper(seed: int, result: AuditResult) -> Paper:
+    word = result.verdict.word if result.verdict is not None else "NO CLAIM"
+    claim = result.claim.epsilon if result.claim is not None else math.inf
+    return Paper(seed, word, result.setting["view"], result.bound.epsilon, claim, result.method)
+
+
+@dataclass(frozen=True)
+class _Hall:
+    """The work of a process: one run after the other."""
+
+    auditor: Callable[[], Auditor]
+
+    def prepare(self) -> None:
+        """One thread for each worker."""
+        quiet_threads()
+
+    def __call__(self, task: tuple[str, str | None, int]) -> AuditResult:
+        """One run; what searches for detectable leaks stays behind, since it does not travel."""
+        setting, name, seed = task
+        result = sit(SETTINGS[setting], INMATES[name] if name else None, seed, self.auditor)
+        return AuditResult.from_json(result.to_json())

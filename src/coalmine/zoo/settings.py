@@ -1,0 +1,129 @@
+"""The settings of the examination: what is trained, and the one statement that decides, named before any run.
+
+All are the preset `zoo` with changes. Each is sat by a correct twin as well, which must not be accused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from coalmine.assembly import Material, federation, material
+from coalmine.config import Config, read_config
+from coalmine.federation import Federation
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A correct federation, and what decides about it."""
+
+    name: str
+    about: str
+    changes: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> Config:
+        """As a configuration."""
+        return read_config("zoo", self.changes)
+
+    def job(self, secret_seed: int) -> Federation:
+        """As a federation: canaries, coins and noise from the secret seed, everything else always the same."""
+        return federation(self.told, _material(self), secret_seed)
+
+
+@cache
+def _material(setting: Setting) -> Material:
+    return material(setting.told)
+
+
+_TWICE = ("participation.pattern=epochs", "participation.epochs=2", "participation.rounds=16")
+_CHAT = (
+    "data.source=chat",
+    "data.options={}",
+    "data.at_least=20",
+    "data.cap=100",
+    "data.unit=characters",
+    "data.vocabulary=ascii",
+    "data.length=16",
+    "data.packing=joined",
+    "model.name=chat-lstm",
+    "model.options={embedding=16, hidden=96, tied=false}",
+    "client.learning_rate=5.0",
+    "client.max_steps=1",
+    "privacy.clip_norm=1.0",
+)
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting("once", "canaries take part once in 8 rounds, noise 0.5; known others"),
+        Setting("rounds", "the same; known rounds, so that clients hide canaries", ("audit.view=known-rounds",)),
+        Setting(
+            "layers",
+            "noise 1; known others, of the whole and of every layer",
+            ("privacy.noise_multiplier=1.0", "audit.layers=true", "audit.unused_rows=400"),
+        ),
+        Setting(
+            "adaptive",
+            "a clip norm that grows until nine in ten updates pass",
+            (
+                "privacy.adaptive_clipping=true",
+                "privacy.clip_norm=0.002",
+                "privacy.target_quantile=0.9",
+                "privacy.count_noise=5.0",
+            ),
+        ),
+        Setting(
+            "afterwards",
+            "24 rounds; from a canary's first round on",
+            (
+                "participation.pattern=epochs",
+                "participation.epochs=3",
+                "participation.rounds=24",
+                "audit.view=afterwards",
+                "audit.unused_rows=8192",
+            ),
+        ),
+        Setting("eight", "16 rounds, canaries take part 8 times; known others", (*_TWICE, "canaries.presentations=8")),
+        Setting(
+            "poisson",
+            "16 rounds of Poisson sampling at 1/2, noise 1; unknown rounds, beside the amplified claim",
+            (
+                "data.options.group=16",
+                "data.users=100",
+                "participation.pattern=poisson",
+                "participation.cohort_size=50",
+                "participation.rounds=16",
+                "canaries.pattern=as-clients",
+                "privacy.noise_multiplier=1.0",
+                "audit.view=unknown-rounds",
+            ),
+        ),
+        Setting(
+            "poisson-known",
+            "the same; known others, beside the claim without amplification",
+            (
+                "data.options.group=4",
+                "participation.pattern=poisson",
+                "participation.cohort_size=50",
+                "participation.rounds=16",
+                "canaries.pattern=as-clients",
+            ),
+        ),
+        Setting(
+            "sampled",
+            "96 rounds of Poisson sampling at 1/12, noise 1; unknown rounds, beside the amplified claim",
+            (
+                "data.options.group=2",
+                "data.users=600",
+                "participation.pattern=poisson",
+                "participation.cohort_size=50",
+                "participation.rounds=96",
+                "canaries.pattern=as-clients",
+                "privacy.noise_multiplier=1.0",
+                "audit.view=unknown-rounds",
+                "audit.null=law",
+            ),
+        ),
+        Setting("chat", "a character LSTM on chats, whose writers have 1 to 100 utterances; known others", _CHAT),
+    )
+}
