@@ -51,6 +51,7 @@ FLOOR = {
     "federation": 7,
     "assembly": 8,
     "audit": 8,
+    "report": 8,
     "watch": 8,
     "examination": 9,
     "training": 10,

@@ -7,6 +7,7 @@
     model.safetensors       the final model
     scores.npz, views/      one number per canary: of the primary view, of the others
     result.json             the audit
+    report.html             the audit on one page
     training.json           what the training recorded; written last: with it the run is finished
     reference/              the same run without noise and canaries, if asked for
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import secrets
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -208,8 +209,22 @@ class _Training:
                 training["in_words"]["hidden"] = f"by the other clients: epsilon about {hidden:.3g}"
             result = replace(result, training=plain(training), caveats=(*self._caveats(), *result.caveats))
             self.directory.write("result.json", result.to_json().encode())
+            self._report()
         self.directory.write("training.json", (json.dumps(plain(training), indent=2, sort_keys=True) + "\n").encode())
         return Finished(self.directory.path, training, result)
+
+    def _report(self) -> None:
+        """The page of the audit; without it the audit is still an audit."""
+        try:
+            from coalmine.report.page import report
+
+            self.directory.write("report.html", report(self.directory.path).encode())
+        except RunDirectoryError:  # the disk is full: what else is to be written would fail as well
+            raise
+        except ModuleNotFoundError as error:
+            sys.stderr.write(f'coalmine: no report.html was written: it needs {error.name}; pip install "coalmine[report]"\n')
+        except Exception as error:  # a page is no reason to lose an audit
+            sys.stderr.write(f"coalmine: no report.html was written: {type(error).__name__}, {error}\n")
 
     def _audit(self, watch: Watch, parameters: Vector) -> AuditResult:
         """The scores of every view, saved; then what they prove."""
@@ -230,9 +245,8 @@ class _Training:
         return self.given.held_out is not None and (last or bool(every and (number + 1) % every == 0))
 
     def _caveats(self) -> tuple[str, ...]:
-        given = about_run(self.directory.config)["secret"] != "fresh"
         said: tuple[str, ...] = ()
-        if given:
+        if self._given:
             said = ("secret seed: it was given, so that this result is reproducible and the run is not private",)
         plants, clients = self.job.plants, self.job.participation
         if plants is not None and str(plants.planting.pattern) != str(clients):
@@ -241,6 +255,11 @@ class _Training:
                 f"{clients}, and their own claim is epsilon = {self._clients.epsilon:.3g}",
             )
         return (*said, *self.job.mechanism.flags)
+
+    @property
+    def _given(self) -> bool:
+        """Whether the secret seed was given: it may be a small number, which a fingerprint would betray."""
+        return bool(about_run(self.directory.config)["secret"] != "fresh")
 
     @cached_property
     def _clients(self) -> Claim:
@@ -268,7 +287,9 @@ class _Training:
             "model_sha256": model_hash,
             "config_sha256": fingerprint(self.told),
             "inputs_sha256": about_run(self.directory.config)["inputs"] if self.watch else None,
-            "secret_sha256": hashlib.sha256(f"coalmine secret seed {self.secret_seed:x}".encode()).hexdigest(),
+            "secret_sha256": None
+            if self._given
+            else hashlib.sha256(f"coalmine secret seed {self.secret_seed:x}".encode()).hexdigest(),
         }
         words = {
             "training": f"{self.job.rounds} rounds of {mean['clients']:.0f} clients, {self.given.model.dim:,} parameters; "

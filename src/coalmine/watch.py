@@ -16,7 +16,7 @@ from coalmine import accounting
 from coalmine.canaries import TransformCanaries
 from coalmine.config import Audit, Config
 from coalmine.contracts import Array, Canaries, Sightings, Vector
-from coalmine.estimators.anytime import anytime_epsilons
+from coalmine.estimators.anytime import anytime_gaps
 from coalmine.federation import Federation, Plants, Round
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.participation import FixedSize, MinSeparation, Participation, Poisson, Repeated
@@ -37,6 +37,7 @@ from coalmine.views import (
 _HEAD = 3  # round, norm, amplitude
 _LEAST_NOISE = 1e-3  # of what else is in a vector: less is the rounding of single precision
 _RUNNING = ("residual", "mean")  # kinds whose noise is new in every round
+_MEASURED = ("epsilon_measured", "epsilon_estimated", "epsilon_at_most")
 _FINAL = ("drift", "model")  # kinds that exist once, at the end
 
 
@@ -209,14 +210,20 @@ class Running:
         self._claimed: dict[Participation, float] = {}
 
     def after(self, finished: Round, rows: Mapping[str, Array]) -> dict[str, float]:
-        """Epsilon claimed for a canary, and measured at any time, after this round."""
+        """Epsilon claimed for a canary, and measured at any time, after this round.
+
+        Measured are a lower bound, an estimate and an upper bound, each bound at all times at once with the confidence of the
+        audit, under a Gaussian shape.
+        """
         if self._watch is None:
             return {}
         self._scores = np.concatenate([self._scores, self._watch.running_scores_of(finished.number, rows)])
         found = {"epsilon_claimed": self._claim_after(finished.number + 1)}
         if self._scores.size:
-            delta, confidence = self._told.privacy.delta, self._told.audit.confidence
-            found["epsilon_measured"] = float(anytime_epsilons(self._scores, delta=delta, confidence=confidence)[-1])
+            confidence = self._told.audit.confidence
+            low, high = (sign * anytime_gaps(sign * self._scores, confidence)[-1] for sign in (1, -1))
+            gaps = np.maximum([low, self._scores.mean(), high], 0.0)
+            found |= zip(_MEASURED, gaussian_epsilon(0.0, 1.0, gaps, 1.0, self._told.privacy.delta).tolist(), strict=True)
         return {name: value for name, value in found.items() if np.isfinite(value)}
 
     def in_words(self, record: Mapping[str, Any]) -> str:

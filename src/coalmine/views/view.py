@@ -163,21 +163,26 @@ def table(
     columns: IndexArray,
     unused: Array,
 ) -> Scores:
-    """The scores of the pool's `members`; with no law, also those of the unused `columns`, which had no coin."""
+    """The scores of the pool's `members`; with no law, also those of the unused `columns`, which had no coin.
+
+    Where canaries differ in how often they take part, `group` says how often: an unused column is scored like the member whose
+    rounds it borrows, in turn.
+    """
     inserted: NDArray[np.bool_] = planting.inserted[members]
     if not inserted.any():
         raise NotEnoughCanariesError(
             f"none of the {members.size} canaries that could be scored was inserted. Plant more canaries, or for more rounds."
         )
-    assignment = "coins"
+    assignment, times = "coins", planting.times[members]
     if law is None:
+        times = np.concatenate([times, times[np.arange(columns.size) % members.size]])
         values, members = np.concatenate([values, unused]), np.concatenate([members, columns])
         inserted = np.concatenate([inserted, np.zeros(columns.size, dtype=np.bool_)])
         assignment = "coins" if columns.size == 0 else "fixed"
     return Scores(
         value=values,
         inserted=inserted,
-        labels={"canary": members},
+        labels={"canary": members, **({"group": times} if np.ptp(times) > 0 else {})},
         assignment=assignment,
         null=law,
         dim=sightings.dim,

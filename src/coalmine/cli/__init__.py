@@ -16,6 +16,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from coalmine.cli import pages
+from coalmine.cli.speech import AsJson, Quiet
+from coalmine.cli.speech import say as _say
+from coalmine.cli.speech import show as _show
+
 VIOLATED, USAGE, INCONCLUSIVE, BROKEN, INTERRUPTED = 1, 2, 3, 4, 130
 _LARGE_FILE = 20_000_000  # bytes; beyond this reading takes seconds, which is worth a word
 
@@ -30,8 +35,6 @@ app = typer.Typer(
 
 Delta = Annotated[float, typer.Option(help="Delta of the privacy statement; 1/population**1.1 is customary.")]
 Confidence = Annotated[float, typer.Option(help="Confidence of bounds and intervals.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
 Noise = Annotated[float | None, typer.Option(help="Noise on the sum of clipped updates, in clip norms.")]
 Participations = Annotated[
     int | None, typer.Option(help="Rounds in which a client (a canary) takes part, known to the adversary.")
@@ -274,6 +277,10 @@ def check(
     raise typer.Exit({"CONSISTENT": 0, "VIOLATED": VIOLATED, "INCONCLUSIVE": INCONCLUSIVE}[verdict.word])
 
 
+app.command()(pages.report)
+app.command()(pages.compare)
+
+
 @app.command()
 def reproduce(
     table: Annotated[str, typer.Argument(help="table1")],
@@ -335,9 +342,14 @@ def main() -> NoReturn:
     except OSError as error:
         _fail(": ".join(str(part) for part in (error.strerror or error, error.filename) if part), BROKEN)
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "safetensors", "pydantic", "tomli", "tomli_w"):
+        needs = {
+            **dict.fromkeys(("torch", "safetensors", "pydantic", "tomli", "tomli_w"), ("training", "train")),
+            **dict.fromkeys(("matplotlib", "jinja2", "markupsafe"), ("a report", "report")),
+        }
+        if error.name not in needs:
             raise
-        _fail(f'training needs {error.name}: pip install "coalmine[train]"', USAGE)
+        what, extra = needs[error.name]
+        _fail(f'{what} needs {error.name}: pip install "coalmine[{extra}]"', USAGE)
     except MemoryError:
         _fail("not enough memory for this input.", BROKEN)
     except Exception as error:  # a fault of ours must not look like a violation, which Python's own exit code 1 would
@@ -365,23 +377,6 @@ def _finish(finished: Any, as_json: bool) -> None:
     _show(finished, as_json)
     if finished.result is not None and finished.result.verdict is not None and finished.result.verdict.word == "VIOLATED":
         raise typer.Exit(VIOLATED)
-
-
-def _show(result: Any, as_json: bool) -> None:
-    """A result as words for people or as one JSON document."""
-    from coalmine.contracts import plain
-
-    if not as_json:
-        typer.echo(str(result))
-    elif hasattr(result, "to_json"):
-        typer.echo(result.to_json(), nl=False)
-    else:
-        typer.echo(json.dumps(plain(result), indent=2))
-
-
-def _say(text: str, quiet: bool) -> None:
-    if not quiet:
-        typer.echo(text, err=True)
 
 
 def _fail(text: str, code: int) -> NoReturn:

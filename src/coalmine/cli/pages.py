@@ -1,0 +1,70 @@
+"""The verbs that make pages of finished audits: `report` and `compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.speech import AsJson, Quiet, say, show
+
+
+def report(
+    source: Annotated[Path, typer.Argument(help="The directory of a run, or a result file.", metavar="DIR or RESULT")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to; default: report.html beside the result, md to the terminal."),
+    ] = None,
+    format: Annotated[str, typer.Option("--format", help="html, or md: a fragment for a model card.")] = "html",
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """An audit on one page: verdict, numbers, figures, setting, how to reproduce it. Nothing is loaded from anywhere.
+
+    \b
+    Examples:
+      coalmine report runs/first
+      coalmine report result.json -o audit.html
+      coalmine report runs/first --format md
+    """
+    from coalmine import _validate
+    from coalmine.report.evidence import Evidence
+
+    _validate.one_of("format", format, ("html", "md"))
+    evidence = Evidence.of(source)
+    if format == "md":
+        from coalmine.report.card import card
+
+        text, where = card(evidence), output
+    else:
+        from coalmine.report.page import report as page
+
+        text = page(evidence)
+        where = output or (source if source.is_dir() else source.parent) / "report.html"
+    if where is not None:
+        where.write_text(text, encoding="utf-8")
+        say(f"wrote {where}", quiet)
+    if as_json:
+        show(evidence.result, as_json)
+    elif where is None:
+        typer.echo(text, nl=False)
+
+
+def compare(
+    directories: Annotated[list[Path], typer.Argument(help="Directories of finished runs, at least two.", metavar="DIR DIR …")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write a page, as compare.html.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Several runs in one table, and in one page: rows and columns are what differs between their configurations.
+
+    \b
+    Example:
+      coalmine compare runs/first runs/second -o compare.html
+    """
+    from coalmine.report.compare import compare as put_together
+
+    found = put_together(directories)
+    if output is not None:
+        output.write_text(found.to_html(), encoding="utf-8")
+        say(f"wrote {output}", quiet)
+    show(found, as_json)

@@ -1,0 +1,27 @@
+"""What all verbs say in the same way: results as words or as one JSON document, prose to standard error."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
+
+
+def show(result: Any, as_json: bool) -> None:
+    """A result as words for people or as one JSON document."""
+    from coalmine.contracts import plain
+
+    if not as_json:
+        typer.echo(str(result))
+    elif hasattr(result, "to_json"):
+        typer.echo(result.to_json(), nl=False)
+    else:
+        typer.echo(json.dumps(plain(result), indent=2))
+
+
+def say(text: str, quiet: bool) -> None:
+    """Prose, unless asked to be quiet."""
+    if not quiet:
+        typer.echo(text, err=True)

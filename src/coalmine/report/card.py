@@ -1,0 +1,60 @@
+"""A fragment for the documentation of a model: the audit in Markdown, to be pasted into a model card."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+from coalmine.report import facts, words
+from coalmine.report.evidence import Evidence
+from coalmine.result import AuditResult
+
+
+def card(source: AuditResult | Evidence | str | Path) -> str:
+    """The Markdown of a result, of a result file or of a run directory."""
+    evidence = source if isinstance(source, Evidence) else Evidence.of(source)
+    result = evidence.result
+    return "\n".join(
+        [
+            "## Privacy audit",
+            "",
+            f"**{words.verdict_word(result)}**: {_text(words.gloss(result))}.",
+            "",
+            f"> {_text(words.quote(result))}",
+            "",
+            _text(words.noticed(result)),
+            "",
+            "| adversary | claim | at least | about | ceiling |",
+            "|---|---:|---:|---:|---:|",
+            *(_row(each) for each in facts.numbers(result)),
+            "",
+            f"Epsilon at delta = {words.power_of_ten(result.bound.delta)}; *at least* is proved by the audit, *about* is an "
+            "estimate with its interval and decides nothing.",
+            "",
+            *(f"- **{_text(name)}**: {_text(text)}" for name, text in facts.setting(evidence)),
+            "",
+            "What this does not show:",
+            "",
+            *(f"- {_text(limit)}" for limit in words.not_shown(result)),
+            "",
+            f"Scores SHA-256 `{re.sub('[^0-9a-f]', '', str(result.setting.get('sha256', '')))}`; "
+            + _text(", ".join(f"{name} {version}" for name, version in sorted(evidence.versions.items())))
+            + ".",
+            "",
+        ]
+    )
+
+
+def _row(each: facts.Numbers) -> str:
+    about = f"{words.number(each.estimate.epsilon)} ({each.interval})" if each.estimate else "–"
+    claim = words.number(each.claim.epsilon) if each.claim else "–"
+    name = f"{each.view} (decides)" if each.primary else each.view
+    cells = (name, claim, words.number(each.bound.epsilon), about, words.number(each.bound.ceiling))
+    return f"| {' | '.join(_text(cell) for cell in cells)} |"
+
+
+def _text(text: str) -> str:
+    """Text that Markdown and HTML take as text."""
+    escaped = html.escape(" ".join(text.split()), quote=False)
+    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", escaped)

@@ -1,0 +1,161 @@
+"""What a page is made from: a result, and what the directory of its run still has beside it.
+
+A lone `result.json` makes a page with fewer figures. Files are data: what does not fit is an error that names the file, numbers
+that are none are left out. Nothing of what depends on the machine (times, folders, workers) goes further than this module.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coalmine.contracts import Array
+from coalmine.errors import InputFileError, RunDirectoryError
+from coalmine.result import AuditResult
+from coalmine.scores import Scores
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Round = Mapping[str, Any]
+GIVEN = "secret seed:"  # how the caveat of a run begins that was given its secret
+_OF_THE_MACHINE = ("time", "seconds")
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """An audit and all that can be shown of it."""
+
+    result: AuditResult
+    scores: Mapping[str, Scores] = field(default_factory=dict)  # by the name of the view
+    rounds: tuple[Round, ...] = ()  # what was recorded of every round
+    reference: tuple[Round, ...] = ()  # the same of the run without noise and canaries
+    config: Mapping[str, Any] = field(default_factory=dict)  # as it was resolved
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, source: AuditResult | str | Path) -> Evidence:
+        """From a result, its file, or the directory of a run."""
+        if isinstance(source, AuditResult):
+            return cls(source, versions=source.versions)
+        path = Path(source)
+        if path.is_file() and path.name == "result.json" and (path.parent / "config.toml").is_file():
+            path = path.parent
+        if not path.is_dir():
+            return cls.of(AuditResult.load(path))
+        _check_audited(path)
+        result = AuditResult.load(path)
+        config, about = run_config(path)
+        versions = about.get("versions")
+        return cls(
+            result,
+            _scores(path, result),
+            _rounds(path / "events.jsonl"),
+            _rounds(path / "reference" / "events.jsonl"),
+            config,
+            {**result.versions, **(versions if isinstance(versions, dict) else {})},
+        )
+
+    @property
+    def primary(self) -> Scores | None:
+        """The scores that decide."""
+        return self.scores.get(self.result.setting["view"])
+
+    @property
+    def secret(self) -> str | None:
+        """The fingerprint of the secret seed, if one is known; one that was given has none, since guesses could be checked."""
+        found = self.result.training.get("secret_sha256")
+        return found if isinstance(found, str) and not self.given_secret else None
+
+    @property
+    def given_secret(self) -> bool:
+        """Whether the secret seed was given, which makes a run reproducible and not private."""
+        return any(caveat.startswith(GIVEN) for caveat in self.result.caveats)
+
+
+def series(rounds: Sequence[Round], name: str) -> tuple[Array, Array]:
+    """(rounds counted from one, values) of one entry, where there is a number."""
+    lines = [(line.get("round"), line.get(name)) for line in rounds]
+    found = [(number, value) for number, value in lines if _number(number) and _number(value)]
+    table = np.array(found, dtype=np.float64).reshape(-1, 2)
+    return table[:, 0] + 1, table[:, 1]
+
+
+def run_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(the configuration of a run without what depends on the machine, what the run wrote about itself)."""
+    file = path / "config.toml"
+    try:
+        told = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}, {}
+    except (OSError, ValueError) as error:
+        raise InputFileError(f"cannot read {str(file)!r}: {error}. Put back the file that the run wrote.") from None
+    about = told.pop("about", {})
+    sections = {name: section for name, section in told.items() if isinstance(section, dict)}
+    sections.get("run", {}).pop("workers", None)
+    options = sections.get("data", {}).get("options")
+    if isinstance(options, dict):
+        options.pop("data_dir", None)
+    who = sections.get("participation", {})
+    if "trace" in who:
+        who["trace"] = Path(str(who["trace"])).name
+    return sections, about if isinstance(about, dict) else {}
+
+
+def _check_audited(path: Path) -> None:
+    """A directory without a result: say what it is, and what to do."""
+    if (path / "result.json").is_file():
+        return
+    if not (path / "config.toml").is_file():
+        raise RunDirectoryError(f"{str(path)!r} is not a run directory: it has no config.toml. `coalmine run --out` makes one.")
+    if (path / "training.json").is_file():
+        raise RunDirectoryError(
+            f"{str(path)!r} was trained without canaries: there is no audit to report. "
+            "`coalmine compare` shows what it learned."
+        )
+    raise RunDirectoryError(f"{str(path)!r} is not finished; `coalmine resume {path}` goes on, and writes the report.")
+
+
+def _scores(path: Path, result: AuditResult) -> dict[str, Scores]:
+    """The tables of all views; that of the primary one must be the one that the result speaks of."""
+    found: dict[str, Scores] = {}
+    for file in (path / "scores.npz", *sorted((path / "views").glob("*.npz"))):
+        if file.is_file():
+            scores = Scores.from_npz(file)
+            found.setdefault(scores.view, scores)
+    primary = found.get(result.setting["view"])
+    if primary is not None and primary.sha256 != result.setting.get("sha256"):
+        raise InputFileError(
+            f"the scores in {str(path)!r} are not those that its result.json speaks of (another fingerprint). "
+            "Put back the files that the run wrote, or report result.json alone."
+        )
+    return found
+
+
+def _rounds(file: Path) -> tuple[Round, ...]:
+    """The lines of events.jsonl, without times; what is no line of it is left out."""
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+    found = []
+    for line in lines:
+        with suppress(ValueError, RecursionError):
+            event = json.loads(line)
+            if isinstance(event, dict):
+                found.append({name: value for name, value in event.items() if name not in _OF_THE_MACHINE})
+    return tuple(found)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

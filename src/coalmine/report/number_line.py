@@ -1,0 +1,144 @@
+"""Claim, estimate, lower bound and ceiling of every view on one number line, each labelled where it stands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+
+from coalmine.report.facts import Numbers, numbers
+from coalmine.report.style import BLUE, GREEN, HAIR, INK, MUTED, PAPER, Drawing, drawing, house_style
+from coalmine.report.words import number
+from coalmine.result import AuditResult
+
+WIDE, NARROW = 720.0, 326.0
+_LETTER = 0.56  # mean width of a letter, in font sizes: what labels are kept apart by
+_SIZE = 9.5
+
+
+class _Label(NamedTuple):
+    """A text that wants to stand at a place of the line."""
+
+    place: float  # in points from the left end
+    text: str
+    colour: str
+    bold: bool = False
+
+    @property
+    def width(self) -> float:
+        return _LETTER * _SIZE * len(self.text) * (1.07 if self.bold else 1.0)
+
+
+def number_line(source: AuditResult | Sequence[Numbers], *, narrow: bool = False) -> Drawing:
+    """Claim, estimate with interval, lower bound and ceiling of every view; `narrow` is for a phone."""
+    rows = numbers(source) if isinstance(source, AuditResult) else list(source)
+    width = NARROW if narrow else WIDE
+    left, right = (3.0, 9.0) if narrow else (150.0, 20.0)
+    pitch, foot = (66.0, 26.0) if narrow else (50.0, 26.0)
+    with house_style():
+        figure, (axes,) = drawing(width, pitch * len(rows) + foot)
+        figure.set_layout_engine("none")
+        height = pitch * len(rows) + foot
+        axes.set_position((left / width, foot / height, (width - left - right) / width, 1 - foot / height))
+        limit = _limit(rows)
+        axes.set_xlim(0, limit)
+        axes.set_ylim(pitch * len(rows), 0)
+        axes.set_yticks([])
+        axes.grid(visible=True, axis="x")
+        axes.spines["bottom"].set_color(HAIR)
+        for place, row in enumerate(rows):
+            middle = pitch * place + (41.0 if narrow else 25.0)
+            _draw(axes, row, middle, width - left - right, limit)
+            _name(axes, row, middle, narrow)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}" if value else "ε = 0")
+    return figure
+
+
+def _limit(rows: Sequence[Numbers]) -> float:
+    """The right end: everything finite but ceilings far away."""
+    wanted = [value for row in rows for value in _values(row) if math.isfinite(value)]
+    largest = max(wanted, default=1.0) or 1.0
+    ceilings = [row.bound.ceiling for row in rows if row.bound.ceiling <= 1.6 * largest]
+    return 1.1 * max(largest, *ceilings, 0.1)
+
+
+def _values(row: Numbers) -> list[float]:
+    found = [row.bound.epsilon]
+    found += [row.claim.epsilon] if row.claim is not None else []
+    return found + ([row.estimate.epsilon, row.estimate.high] if row.estimate is not None else [])
+
+
+def _name(axes: Axes, row: Numbers, middle: float, narrow: bool) -> None:
+    """The view, and whether it decides: beside the line, or above it on a phone."""
+    style: dict[str, Any] = {"color": INK, "fontsize": 10.0, "clip_on": False}
+    short = row.view if len(row.view) <= 24 else f"{row.view[:23]}…"
+    if narrow:
+        text = f"{row.view[:46]}{' · decides' if row.primary else ''}"
+        axes.text(0, middle - 29, text, va="center", weight="bold" if row.primary else "normal", **style)
+        return
+    moved = axes.get_yaxis_transform()
+    at = -14 / 550
+    axes.text(at, middle - (6 if row.primary else 0), short, ha="right", va="center", transform=moved,
+              weight="bold" if row.primary else "normal", **style)  # fmt: skip
+    if row.primary:
+        axes.text(
+            at, middle + 8, "decides", ha="right", va="center", transform=moved, **{**style, "color": MUTED, "fontsize": 8.5}
+        )
+
+
+def _draw(axes: Axes, row: Numbers, middle: float, width: float, limit: float) -> None:
+    def at(value: float) -> float:
+        return min(value, limit)
+
+    strong = 1.0 if row.primary else 0.75
+    axes.plot([0, limit], [middle, middle], color=HAIR, linewidth=5, solid_capstyle="butt", zorder=1)
+    above, below = [], []
+    if row.bound.epsilon > 0:
+        axes.plot([0, at(row.bound.epsilon)], [middle, middle], color=GREEN, linewidth=5, solid_capstyle="butt",
+                  alpha=strong, zorder=2)  # fmt: skip
+    kind = "at least" if row.bound.valid else "roughly at least"
+    below.append((row.bound.epsilon, f"{kind} {number(row.bound.epsilon)}", GREEN, row.primary))
+    if row.estimate is not None:
+        low, high = at(row.estimate.low), at(row.estimate.high)
+        axes.plot([low, high], [middle, middle], color=BLUE, linewidth=1.8, zorder=3)
+        for end in (low, high):
+            axes.plot([end, end], [middle - 4, middle + 4], color=BLUE, linewidth=1.4, zorder=3)
+        axes.plot([at(row.estimate.epsilon)], [middle], "o", color=BLUE, markersize=7, markeredgecolor=PAPER, zorder=4)
+        below.append((row.estimate.epsilon, f"about {number(row.estimate.epsilon)} ({row.interval})", BLUE, False))
+    if row.claim is not None:
+        axes.plot([at(row.claim.epsilon)] * 2, [middle - 9, middle + 5], color=INK, linewidth=2, zorder=5)
+        above.append((row.claim.epsilon, f"claim {number(row.claim.epsilon)}", INK, row.primary))
+    if row.bound.ceiling <= limit:
+        axes.plot(
+            [row.bound.ceiling] * 2, [middle - 6, middle + 6], color=MUTED, linewidth=1.2, linestyle=(0, (2, 1)), zorder=3
+        )
+        above.append((row.bound.ceiling, f"ceiling {number(row.bound.ceiling)}", MUTED, False))
+    else:
+        axes.plot([limit], [middle], ">", color=MUTED, markersize=5, clip_on=False, zorder=3)
+        far = "no ceiling" if math.isinf(row.bound.ceiling) else f"ceiling {number(row.bound.ceiling)}"
+        above.append((limit, far, MUTED, False))
+    for labels, shift in ((above, -14.5), (below, 15.0)):
+        points = width / limit
+        for start, label in _apart(
+            [_Label(at(value) * points, text, colour, bold) for value, text, colour, bold in labels], width
+        ):
+            axes.text(start / points, middle + shift, label.text, color=label.colour, fontsize=_SIZE, va="center", ha="left",
+                      weight="bold" if label.bold else "normal", clip_on=False, zorder=6)  # fmt: skip
+
+
+def _apart(labels: list[_Label], width: float) -> list[tuple[float, _Label]]:
+    """Where the labels begin: at their places as far as possible, never over each other nor over the ends."""
+    ordered = sorted(labels, key=lambda label: label.place)
+    starts: list[float] = []
+    end = 0.0
+    for label in ordered:  # pushed to the right of the one before
+        start = max(label.place - label.width / 2, end)
+        starts.append(start)
+        end = start + label.width + 8
+    end = width + 8
+    for position in reversed(range(len(ordered))):  # and back from the right end
+        starts[position] = min(starts[position], end - 8 - ordered[position].width)
+        end = starts[position]
+    return list(zip(starts, ordered, strict=True))

@@ -1,0 +1,154 @@
+"""report.html: one audit on one self-contained page, equal for equal audits."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+from markupsafe import Markup
+
+from coalmine.report import facts, figures, words
+from coalmine.report.evidence import Evidence
+from coalmine.report.presented import claim_for, within_run
+from coalmine.report.style import Drawing, inline_svg
+from coalmine.result import AuditResult
+
+
+class Shown(NamedTuple):
+    """A figure of a page with its title and its caption."""
+
+    name: str
+    title: str
+    svg: Markup
+    caption: str
+
+
+def report(source: AuditResult | Evidence | str | Path) -> str:
+    """The page of a result, of a result file or of a run directory, as HTML."""
+    evidence = source if isinstance(source, Evidence) else Evidence.of(source)
+    result = evidence.result
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            evidence=evidence,
+            result=result,
+            numbers=facts.numbers(result),
+            lines=number_lines(result),
+            figures=list(_figures(evidence)),
+            embedded=embedded(result.to_dict()),
+            facts=facts,
+            words=words,
+        )
+    )
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """The templates of this package: everything is escaped, and a name that is missing is an error."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("coalmine.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["number"] = words.number
+    made.filters["power_of_ten"] = words.power_of_ten
+    made.filters["unbroken"] = unbroken
+    return made
+
+
+def unbroken(text: str) -> Markup:
+    """Escaped text in which no line ends within a power of ten."""
+    parts = re.split(r"(delta = [\d.]+e-\d+)", text)
+    return Markup().join(
+        Markup('<span class="nobr">{}</span>').format(part) if place % 2 else part for place, part in enumerate(parts)
+    )
+
+
+def embedded(data: Any) -> Markup:
+    """Data as JSON that cannot end the element that it stands in."""
+    text = json.dumps(data, sort_keys=True, allow_nan=False)
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def element(figure: Drawing, name: str, description: str) -> Markup:
+    """A figure as an element of a page."""
+    return Markup(inline_svg(figure, name, description))
+
+
+def number_lines(result: AuditResult) -> dict[str, Markup]:
+    """The number line, for wide and for narrow places; a page shows one of them."""
+    said = words.quote(result)
+    return {
+        name: element(figures.number_line(result, narrow=name == "narrow"), f"line-{name}", said) for name in ("wide", "narrow")
+    }
+
+
+def _figures(evidence: Evidence) -> Iterator[Shown]:
+    """The figures that this evidence has something for."""
+    for name, title, draw, caption in _plates(evidence):
+        try:
+            figure = draw()
+        except figures.NothingToShow:
+            continue
+        yield Shown(name, title, element(figure, name, f"{title}. {caption}"), caption)
+
+
+def _plates(evidence: Evidence) -> Iterator[tuple[str, str, Callable[[], Drawing], str]]:
+    result, scores, rounds = evidence.result, evidence.primary, evidence.rounds
+    unit = words.game_of(result).unit or "client"
+    yield (
+        "densities",
+        "Can canaries be told apart?",
+        lambda: figures.densities(scores if scores is not None else result),
+        "Scores of canaries that took part and of canaries that did not, and the law of the latter. The farther apart, the "
+        "more leaked.",
+    )
+    points = within_run(evidence)
+    yield (
+        "presentations",
+        "Epsilon by number of presentations",
+        lambda: figures.presentations(points),
+        "Canaries of this run grouped by how often they took part, each group with its interval and with the claim for so many "
+        f"rounds. Groups of fewer than 20 are left out; a {unit}'s own claim is that of its own participation.",
+    )
+    if scores is not None:
+        yield (
+            "quantiles",
+            "Are the scores normal?",
+            lambda: figures.quantiles(scores),
+            "On its line a score is where the normal law of the null's width has it, as the estimate assumes; shaded, where "
+            "95 % of such scores lie.",
+        )
+    once = words.game_of(result).participation in ("once", None) or result.claim is None
+    one = None if once or result.claim is None else claim_for(result.claim, 1)
+    often = "" if once else " Measured is the effect of one presentation."
+    yield (
+        "rounds",
+        "Epsilon so far",
+        lambda: figures.epsilon_over_rounds(rounds, one),
+        "What could be said after each round. Each edge of the band holds at all times at once; valid under the Gaussian shape."
+        + often,
+    )
+    baseline = result.training.get("baseline_accuracy")
+    yield (
+        "training",
+        "What the model learned",
+        lambda: figures.training_curves(rounds, evidence.reference, baseline if isinstance(baseline, float) else None),
+        str(result.training.get("in_words", {}).get("learned", "Loss and accuracy of the clients' training.")),
+    )
+    yield (
+        "share",
+        "What the canaries cost",
+        lambda: figures.canary_share(rounds),
+        str(
+            result.training.get("in_words", {}).get("canaries", "Canaries' share of each cohort, and their effect on clipping.")
+        ),
+    )

@@ -1,0 +1,217 @@
+"""The sentences of a report: what may be quoted, what would have been noticed, what is not shown.
+
+Every sentence is made from the result alone, so that a page, a card and a table say the same.
+"""
+
+from __future__ import annotations
+
+import math
+
+from coalmine.contracts import Game, LowerBound, percent
+from coalmine.estimators.diagnostics import SUSPICIOUS
+from coalmine.result import AuditResult
+
+NO_CLAIM = "NO CLAIM"
+_SEES = {
+    "final model": "sees only the final model, and knows how it began",
+    "final model, with its start": "sees only the final model, its start included",
+    "every release": "sees every release, but not who took part when",
+    "every release, after momentum": "sees every step of the model, but not who took part when",
+    "known rounds": "sees every release and knows in which rounds its target took part",
+    "known others": "sees every release and knows the rounds of its target and all other updates",
+    "one release": "sees one release",
+}
+_RELATIONS = {"add-or-remove-one": "add or remove one", "replace-one": "replace one"}
+
+
+def number(value: float) -> str:
+    """Three digits, as epsilons are shown; infinity has its own sign.
+
+    >>> number(7.5463), number(9.997), number(0.0), number(float("inf")), number(123.456)
+    ('7.55', '10.0', '0', '∞', '123')
+    """
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if abs(value) >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:#.3g}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def power_of_ten(value: float) -> str:
+    """A small number without filling zeros.
+
+    >>> power_of_ten(1e-05), power_of_ten(0.001)
+    ('1e-5', '0.001')
+    """
+    return f"{value:g}".replace("e-0", "e-")
+
+
+def verdict_word(result: AuditResult) -> str:
+    """The word, or that there was nothing to compare with."""
+    return result.verdict.word if result.verdict is not None else NO_CLAIM
+
+
+def reason(result: AuditResult) -> str:
+    """The verdict in half a sentence."""
+    return result.verdict.reason if result.verdict is not None else "a measurement without a claim to compare it with"
+
+
+def gloss(result: AuditResult) -> str:
+    """The reason, without what `noticed` says in a line of its own."""
+    told = reason(result).partition("; noise too small")[0]
+    first, separator, rest = told.partition("; ")
+    return rest if separator and first.startswith("only noise too small") else told
+
+
+def game_of(result: AuditResult) -> Game:
+    """The claim's game, which the scores were checked against; without a claim that of the scores."""
+    return result.claim.game if result.claim is not None else result.game
+
+
+def adversary(view: str) -> str:
+    """Who looks, as the beginning of a sentence.
+
+    >>> adversary("known rounds")
+    'An adversary who sees every release and knows in which rounds its target took part'
+    """
+    name, _, layer = view.partition(", within ")
+    limited = f", limited to the layer {layer}" if layer else ""
+    if name in _SEES:
+        return f"An adversary who {_SEES[name]}{limited}"
+    return "An adversary whose view was not stated" if name == "unstated" else f"An adversary with the view “{name}”{limited}"
+
+
+def quote(result: AuditResult) -> str:
+    """The one sentence that may be quoted: adversary, targets, confidence, bound, game and claim, and nothing else."""
+    bound = result.bound
+    head = f"{adversary(result.setting['view'])}, looking for {_targets(result)},"
+    return f"{head} {_shown(bound, verdict_word(result) == 'VIOLATED')} {_at(result)}{_against(result)}"
+
+
+def noticed(result: AuditResult) -> str:
+    """What this design would have found, in one line."""
+    verdict, bound = result.verdict, result.bound
+    if verdict is None:
+        if math.isinf(bound.detectable):
+            return "Which leak would have been noticed is not known."
+        return f"Would have noticed any leak from epsilon {number(bound.detectable)} on (probability 0.8)."
+    factor = verdict.noticeable_noise_factor
+    if math.isinf(factor):
+        return "No lack of noise would have been noticed."
+    only = "Only noise too small by a factor of {} or more would have been noticed"
+    would = "Would have noticed noise too small by a factor of {}"
+    text = (only if verdict.word == "INCONCLUSIVE" else would).format(f"{factor:.2g}")
+    reached = f": a true epsilon of {number(verdict.detectable)}" if math.isfinite(verdict.detectable) else ""
+    return f"{text}{reached} (probability 0.8)."
+
+
+def not_shown(result: AuditResult) -> list[str]:
+    """What a reader might take from the page and may not."""
+    word, game, view = verdict_word(result), game_of(result), result.setting["view"]
+    said = {
+        "VIOLATED": "Why the claim fails. Rule out first that the claim was computed for another game; what remains is the "
+        "code: too little noise, wrong clipping, wrong counting.",
+        "CONSISTENT": "That the training is private, that the claim is true, or that epsilon is near the estimate. One attack "
+        "found nothing above the claim, and the line above says how small the noise would have had to be to be noticed.",
+        "INCONCLUSIVE": "Whether the claim holds. This design would probably have missed a violation: its silence "
+        "says nothing.",
+        NO_CLAIM: "Whether any claim holds: none was given.",
+    }
+    limits = [said[word]]
+    if not result.bound.valid:
+        limits.append("A proof. The bound is approximate and may lie above the truth more often than its confidence says.")
+    limits.append(
+        "What a stronger attack would find. Canaries are random directions in one run; crafted ones, another run or another "
+        "training may show more."
+    )
+    limits.append(f"What other adversaries see. The statement is for the view “{view}” alone.")
+    unit = {"client": "examples", "example": "clients"}.get(game.unit or "")
+    if unit:
+        limits.append(f"Anything about single {unit}: who is protected here is one {game.unit}.")
+    clients = result.training.get("participation")
+    if game.participation is not None and isinstance(clients, str) and clients != game.participation:
+        limits.append(
+            f"What a {game.unit or 'client'} of this run risks: canaries take part {game.participation}, clients {clients}. "
+            f"The accountant's claim for a client is epsilon = {number(_float(result.training.get('epsilon_of_clients')))}."
+        )
+    limits.append(
+        "That a model remembers nobody: canaries test clipping, noise and counting, not what a model learned by heart."
+    )
+    return limits
+
+
+def diagnostics(result: AuditResult) -> list[tuple[str, str]]:
+    """(what was looked at, what was found) about the shape that the estimate assumes."""
+    shape = result.diagnostics
+    if not shape:
+        return [("Shape", "not tested: this view has no estimate that would rest on it.")]
+    tests = [
+        ("Width", "variance_p_value", f"inserted scores are {_float(shape.get('std')):.3g} times as wide as the null"),
+        ("Shape", "normality_p_value", "the normal law fits the inserted scores (Anderson–Darling)"),
+        ("Symmetry", "skewness_p_value", f"skewness {_float(shape.get('skewness')):.2g}"),
+        ("Tails", "heavy_tail_p_value", f"excess kurtosis {_float(shape.get('excess_kurtosis')):.2g}"),
+    ]
+    gap = f"inserted scores lie {_float(shape.get('mean')):.3g} standard deviations above the null on average"
+    found = [("Gap", f"{gap}, the farthest {_float(shape.get('largest')):.2g} from their own mean.")]
+    for name, key, words in tests:
+        p_value = shape.get(key)
+        if isinstance(p_value, int | float):
+            judged = "as assumed" if p_value >= SUSPICIOUS else "not as assumed: read the estimate with care"
+            found.append((name, f"{words}; p = {p_value:.2g}, {judged}."))
+    return found
+
+
+def caveats(result: AuditResult) -> list[tuple[str, str]]:
+    """(name, sentence) of every caveat of the result."""
+    split = (caveat.partition(": ") for caveat in result.caveats)
+    return [(name, rest) if rest else ("note", name) for name, _, rest in split]
+
+
+def _targets(result: AuditResult) -> str:
+    unit = game_of(result).unit
+    many = f"{unit}s" if unit in ("client", "example") else "canaries"
+    inserted, pool = result.design.inserted, result.design.pool
+    if result.setting.get("assignment") == "coins" and pool:
+        return f"{inserted:,} of {pool:,} coin-flipped {many}"
+    if inserted == 1:
+        return "one canary"
+    return f"{inserted:,} canaries" if many == "canaries" else f"{inserted:,} canary {many}"
+
+
+def _shown(bound: LowerBound, violated: bool) -> str:
+    sure = f"with {percent(bound.confidence)} confidence"
+    if not bound.valid:
+        how = f"by an approximate method ({bound.method}), which proves nothing,"
+        return f"would find epsilon roughly at least {number(bound.epsilon)} {how}"
+    if math.isinf(bound.epsilon):
+        return f"showed {sure} that no finite epsilon holds"
+    if bound.epsilon == 0:
+        return f"could not show {sure} any leakage: epsilon is at least 0"
+    return f"{'showed' if violated else 'could show'} {sure} that epsilon is at least {number(bound.epsilon)}"
+
+
+def _at(result: AuditResult) -> str:
+    game = game_of(result)
+    level = [f"{game.unit} level"] if game.unit else []
+    level += [_RELATIONS.get(game.relation, game.relation)] if game.relation else []
+    return f"at delta = {power_of_ten(result.bound.delta)}" + (f" ({', '.join(level)})" if level else "")
+
+
+def _against(result: AuditResult) -> str:
+    if result.claim is None or result.verdict is None:
+        return "; there is no claim to compare it with."
+    claimed = result.claim.epsilon
+    if math.isinf(claimed):
+        return "; the claim is infinite, and nothing could exceed it."
+    if result.verdict.word == "VIOLATED":
+        return f", more than the epsilon = {number(claimed)} that is claimed."
+    weak = ", and this audit was too weak to test it" if result.verdict.word == "INCONCLUSIVE" else ""
+    return f"; the claim is epsilon = {number(claimed)}{weak}."
+
+
+def _float(value: object) -> float:
+    """A number of a file; infinity is text there."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return math.inf
