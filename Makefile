@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
-.PHONY: run test lint calibrate bench clean help
+.PHONY: run test lint calibrate zoo bench clean help
 
 run: $(STAMP)  ## train and audit the quickstart, in runs/
 	$(BIN)/coalmine run
@@ -21,6 +21,9 @@ lint: $(STAMP)
 
 calibrate: $(STAMP)  ## the long calibration; writes docs/calibration.md
 	$(BIN)/python benchmarks/calibrate.py --output docs/calibration.md
+
+zoo: $(STAMP)  ## the examination of the bug zoo, at most 20 minutes; writes docs/zoo.md
+	$(BIN)/python benchmarks/zoo.py
 
 bench: $(STAMP)  ## ratios against the naive way; writes JSON to benchmarks/results
 	$(BIN)/python benchmarks/gaussian_pairs.py

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from coalmine.cli import pages
+from coalmine.cli import pages, zoo
 from coalmine.cli.speech import AsJson, Quiet
 from coalmine.cli.speech import say as _say
 from coalmine.cli.speech import show as _show
@@ -279,6 +279,7 @@ def check(
 
 app.command()(pages.report)
 app.command()(pages.compare)
+app.command()(zoo.zoo)
 
 
 @app.command()

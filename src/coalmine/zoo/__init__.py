@@ -13,7 +13,20 @@ The noise is drawn once and added in every round.
 
 from coalmine.zoo import clipping, noise, sampling
 from coalmine.zoo.exam import Auditor, Exam, examine, sit
-from coalmine.zoo.inmate import INMATES, Inmate
+from coalmine.zoo.inmate import INMATES, Inmate, listing
 from coalmine.zoo.settings import SETTINGS, Setting
 
-__all__ = ["INMATES", "SETTINGS", "Auditor", "Exam", "Inmate", "Setting", "clipping", "examine", "noise", "sampling", "sit"]
+__all__ = [
+    "INMATES",
+    "SETTINGS",
+    "Auditor",
+    "Exam",
+    "Inmate",
+    "Setting",
+    "clipping",
+    "examine",
+    "listing",
+    "noise",
+    "sampling",
+    "sit",
+]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -30,6 +30,7 @@ CAUGHT = 0.95  # of the runs of a bug that can be seen
 RISK = 0.05  # of accusing a correct run, at the confidence of the statements
 UNLIKELY = 0.001  # the chance that a right auditor fails the examination of correct runs
 _AT_ONCE = 16  # runs between two signs of progress
+Task = tuple[Setting, Inmate | None, int]  # one run: where, what bug, and the secret seed
 
 
 class Auditor(Protocol):
@@ -209,29 +210,34 @@ def examine(
     seeds, correct = _validate.whole("seeds", seeds, least=1), _validate.whole("correct", correct)
     chosen = [INMATES[name] for name in names] or list(INMATES.values())
     settings = list(dict.fromkeys(inmate.setting for inmate in chosen)) if names else list(SETTINGS)
-    tasks: list[tuple[str, str | None, int]] = [
-        (inmate.setting, inmate.name, seed) for inmate in chosen for seed in range(seeds)
-    ]
-    tasks += [(setting, None, seed) for setting in settings for seed in range(correct)]
+    tasks: list[Task] = [(SETTINGS[each.setting], each, seed) for each in chosen for seed in range(seeds)]
+    tasks += [(SETTINGS[setting], None, seed) for setting in settings for seed in range(correct)]
+    papers: dict[str, list[Paper]] = {}
+    about: dict[str, tuple[Setting, Inmate | None, AuditResult]] = {}
+    for (setting, each, seed), result in run_all(tasks, workers=workers, auditor=auditor, track=track):
+        name = each.name if each is not None else f"correct: {setting.name}"
+        papers.setdefault(name, []).append(_paper(seed, result))
+        about.setdefault(name, (setting, each, result))
+    rows = []
+    for name, (setting, each, _) in about.items():
+        known = (each.visible, each.where) if each is not None else (None, None)
+        rows.append(Row(name, setting.name, tuple(papers[name]), *known))
+    return Exam(tuple(rows), tuple((name, result) for name, (_, _, result) in about.items()))
+
+
+def run_all(
+    tasks: Sequence[Task],
+    *,
+    workers: int = 2,
+    auditor: Callable[[], Auditor] = Coalmine,
+    track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
+) -> Iterator[tuple[Task, AuditResult]]:
+    """All runs in several processes, each with its result, in the order of the tasks."""
     batches = [tasks[first : first + _AT_ONCE] for first in range(0, len(tasks), _AT_ONCE)]
-    papers: dict[tuple[str, str | None], list[Paper]] = {}
-    shown: list[tuple[str, AuditResult]] = []
     with Workers(workers, _Hall(auditor)) as hall:
         for batch in track(batches):
-            for (setting, name, seed), result in zip(batch, hall.map(batch), strict=True):
-                papers.setdefault((setting, name), []).append(_paper(seed, result))
-                if seed == 0:
-                    shown.append((name or f"correct: {setting}", result))
-    rows = [
-        Row(
-            name or f"correct: {setting}",
-            setting,
-            tuple(found),
-            *((INMATES[name].visible, INMATES[name].where) if name else (None,)),
-        )
-        for (setting, name), found in papers.items()
-    ]
-    return Exam(tuple(rows), tuple(shown))
+            for task, text in zip(batch, hall.map(batch), strict=True):
+                yield task, AuditResult.from_json(text)
 
 
 def _paper(seed: int, result: AuditResult) -> Paper:
@@ -250,8 +256,6 @@ class _Hall:
         """One thread for each worker."""
         quiet_threads()
 
-    def __call__(self, task: tuple[str, str | None, int]) -> AuditResult:
-        """One run; what searches for detectable leaks stays behind, since it does not travel."""
-        setting, name, seed = task
-        result = sit(SETTINGS[setting], INMATES[name] if name else None, seed, self.auditor)
-        return AuditResult.from_json(result.to_json())
+    def __call__(self, task: Task) -> str:
+        """The result of one run, as the text that travels."""
+        return sit(*task, self.auditor).to_json()

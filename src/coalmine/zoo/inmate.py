@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeVar
 
+from coalmine import _validate
 from coalmine.federation import Federation
 from coalmine.views import View
 
 
 class Kind(Protocol):
-    """A class with one bug. Its docstring has two sentences: what is wrong, and what an audit sees of it."""
+    """Something with one bug, mostly a class. Its docstring has two sentences: what is wrong, and what an audit sees of it."""
 
-    @classmethod
-    def into(cls, job: Federation, secret_seed: int) -> Federation:
+    def into(self, job: Federation, secret_seed: int) -> Federation:
         """The same federation with the bug in it."""
 
 
@@ -25,7 +26,7 @@ class Inmate:
 
     name: str
     setting: str  # of `coalmine.zoo.settings.SETTINGS`
-    kind: type[Kind]
+    kind: Kind
     source: str  # who met it, or who describes it
     visible: bool = True  # whether an audit of this kind can see it
     instead: str = ""  # what would see it, if not
@@ -45,7 +46,7 @@ class Inmate:
     @property
     def code(self) -> str:
         """The class itself, to be read."""
-        return inspect.getsource(self.kind)
+        return inspect.getsource(self.kind)  # type: ignore[arg-type]
 
     @property
     def _sentences(self) -> tuple[str, str]:
@@ -57,10 +58,10 @@ INMATES: dict[str, Inmate] = {}
 AnyKind = TypeVar("AnyKind", bound=Kind)
 
 
-def inmate(name: str, setting: str, source: str, **known: Any) -> Callable[[type[AnyKind]], type[AnyKind]]:
+def inmate(name: str, setting: str, source: str, **known: Any) -> Callable[[AnyKind], AnyKind]:
     """Take a class into the zoo."""
 
-    def take(kind: type[AnyKind]) -> type[AnyKind]:
+    def take(kind: AnyKind) -> AnyKind:
         INMATES[name] = Inmate(name, setting, kind, source, **known)
         return kind
 
@@ -81,3 +82,33 @@ class InPlaceOfTheRightOne:
     def further(cls, job: Federation) -> dict[str, Any]:
         """What it must know beyond that."""
         return {}
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Inmates explained, in words or as JSON."""
+
+    inmates: tuple[Inmate, ...]
+    with_code: bool
+
+    def __str__(self) -> str:
+        return "\n\n".join(self._entry(each) for each in self.inmates)
+
+    def to_json(self) -> str:
+        """As one JSON document."""
+        words = ("name", "setting", "bug", "seen", "source", "visible", "instead", "where")
+        return json.dumps([{word: getattr(each, word) for word in words} for each in self.inmates], indent=2) + "\n"
+
+    def _entry(self, each: Inmate) -> str:
+        said = [f"{each.name}" + ("" if each.visible else " (cannot be seen)"), f"  {each.bug} {each.seen}"]
+        if each.instead:
+            said.append(f"  What would see it: {each.instead}")
+        said.append(f"  Source: {each.source}")
+        return "\n".join([*said, "", each.code] if self.with_code else said)
+
+
+def listing(names: Sequence[str] = ()) -> Listing:
+    """Inmates by their names, with their code; or all of them, without."""
+    for name in names:
+        _validate.one_of("inmate", name, INMATES)
+    return Listing(tuple(INMATES[name] for name in names or INMATES), with_code=bool(names))

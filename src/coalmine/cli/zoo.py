@@ -1,0 +1,50 @@
+"""The verb `zoo`: bugs in front of the audit."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.speech import AsJson, Quiet, say, show
+
+
+def zoo(
+    names: Annotated[list[str] | None, typer.Argument(help="Inmates; none: all of them.", metavar="NAME …")] = None,
+    only_list: Annotated[bool, typer.Option("--list", help="Explain the inmates; those that are named, with code.")] = False,
+    seeds: Annotated[int, typer.Option(help="Runs of each inmate, with secret seeds 0, 1, 2, …")] = 20,
+    correct: Annotated[int, typer.Option(help="Runs of the correct twin of each setting.")] = 20,
+    workers: Annotated[int, typer.Option(help="Processes; they change the time and nothing else.")] = 2,
+    out: Annotated[Path | None, typer.Option(help="Directory for zoo.html and zoo.json; default runs/zoo.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """The bug zoo: DP training with one bug each, which of them an audited run catches, and how often. Minutes.
+
+    \b
+    Examples:
+      coalmine zoo --list
+      coalmine zoo half-noise reused-noise --seeds 5
+      coalmine zoo
+    """
+    from coalmine import options
+    from coalmine.progress import track
+    from coalmine.zoo import examine, listing
+    from coalmine.zoo.page import page
+
+    if only_list:
+        show(listing(names or ()), as_json)
+        return
+    where = options.free_directory("zoo") if out is None else out
+    found = examine(
+        names or (),
+        seeds=seeds,
+        correct=correct,
+        workers=workers,
+        track=lambda batches: track(batches, "zoo", quiet=quiet),
+    )
+    where.mkdir(parents=True, exist_ok=True)
+    (where / "zoo.json").write_text(found.to_json(), encoding="utf-8")
+    (where / "zoo.html").write_text(page(found), encoding="utf-8")
+    say(f"wrote {where / 'zoo.html'} and zoo.json", quiet)
+    show(found, as_json)
+    raise typer.Exit(0 if found.passed else 1)

@@ -1,0 +1,32 @@
+"""The examination as a page: every inmate beside its claim, its first run as number lines."""
+
+from __future__ import annotations
+
+from coalmine.report.compare import Audited
+from coalmine.report.compare import page as comparison
+from coalmine.zoo.exam import Exam, most_accused
+from coalmine.zoo.inmate import INMATES
+from coalmine.zoo.settings import SETTINGS
+
+_LEAD = (
+    "Differentially private training with one known bug each, and correct training in the same settings. A run is caught if "
+    "its verdict is VIOLATED; the numbers and lines shown are those of the run with secret seed 0."
+)
+
+
+def page(exam: Exam) -> str:
+    """One self-contained page."""
+    first = dict(exam.results)
+    audits = []
+    for row in exam.rows:
+        found = INMATES.get(row.name)
+        what = found.bug if found else f"{SETTINGS[row.setting].about}."
+        if row.where is not None:
+            what += f" {row.located} of {row.caught} name the layer, {row.where}."
+        if row.visible is False:
+            what += " This audit cannot see it."
+        if row.visible is None:
+            what += f" Fewer than {most_accused(len(row.papers)) + 1} may be accused."
+        columns = {"caught": f"{row.caught} of {len(row.papers)}", "what": what}
+        audits.append(Audited(row.name, first[row.name], columns))
+    return comparison("The bug zoo", audits, lead=_LEAD, axes=("caught",))

@@ -1,0 +1,174 @@
+"""A slice of the examination: every bug that can be seen is caught, correct code is not accused. `make zoo` is the whole of it.
+
+The seeds are fixed. In the whole examination every visible bug is caught in at least 19 of 20 runs; should a change make one of
+them rarer, these tests say so for some of its seeds. A correct run is accused with probability 0.05 at most.
+"""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from coalmine.zoo import INMATES, SETTINGS, examine, listing, sit
+from coalmine.zoo.exam import Exam, Paper, Row, most_accused
+from coalmine.zoo.page import page
+from coalmine.zoo.power import TooLittle, check, curve
+
+VISIBLE = [name for name, each in INMATES.items() if each.visible]
+BLIND = [name for name, each in INMATES.items() if not each.visible]
+FALSE_ALARM = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def quiet(one_thread):
+    """Every run in one thread, as in the examination."""
+
+
+@pytest.mark.parametrize("name", VISIBLE)
+def test_a_bug_that_can_be_seen_is_caught_and_located(name):
+    each = INMATES[name]
+    for seed in (0, 1):
+        result = sit(SETTINGS[each.setting], each, seed)
+        assert result.verdict.word == "VIOLATED", seed
+        if each.where is not None:
+            assert result.setting["view"].endswith(f"within {each.where}"), seed
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_a_bug_that_cannot_be_seen_is_said_to_be_one(name):
+    each = INMATES[name]
+    assert sit(SETTINGS[each.setting], each, 0).verdict.word != "VIOLATED"
+    assert each.instead
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_correct_code_is_not_accused(name):
+    """Three runs each: more than two accused happens once in 8,000 settings."""
+    accused = sum(sit(SETTINGS[name], None, seed).verdict.word == "VIOLATED" for seed in range(3))
+    assert accused <= binom.ppf(1 - FALSE_ALARM, 3, 0.05)
+
+
+def test_clipping_after_averaging_is_invisible_to_canaries_of_the_clip_norm():
+    """Why canaries are sent over-long: one that already has the clip norm is not changed by any clipping."""
+    setting, bug = SETTINGS["once"], INMATES["clip-the-average"]
+    short = replace(setting, changes=("canaries.over_long=1.0",))
+    assert sit(setting, bug, 0).verdict.word == "VIOLATED"
+    assert sit(short, bug, 0).verdict.word != "VIOLATED"
+
+
+def test_only_the_matched_filter_sees_noise_that_is_reused():
+    """The plain sum is the filter that believes in independent rounds; without unused directions to learn from, there is only that."""
+    setting, bug = SETTINGS["rounds"], INMATES["reused-noise"]
+    few = replace(setting, changes=(*setting.changes, "audit.unused_rows=100"))
+    assert sit(setting, bug, 0).bound.epsilon > 10 * sit(few, None, 0).bound.epsilon
+
+
+def test_momentum_before_the_noise_is_invisible_in_the_canaries_own_rounds():
+    setting, bug = SETTINGS["afterwards"], INMATES["momentum-first"]
+    own = replace(setting, changes=tuple(change.replace("afterwards", "known-others") for change in setting.changes))
+    assert sit(own, bug, 0).verdict.word != "VIOLATED"
+
+
+def test_bare_quantiles_are_seen_by_looking_at_the_clip_norms():
+    """What the zoo says would see it: each step of the clip norm is the exact number of unclipped updates."""
+    setting, bug = SETTINGS["adaptive"], INMATES["bare-quantile"]
+    for inmate, whole in ((bug, True), (None, False)):
+        job = setting.job(0) if inmate is None else inmate.kind.into(setting.job(0), 0)
+        seen = []
+
+        class Looks:
+            def observe(self, finished, seen=seen):
+                seen.append((finished.release, finished.record))
+
+            def conclude(self, examination):
+                return examination.conclude(examination.deciding(), ())
+
+        sit(setting, inmate, 0, Looks)
+        mechanism, recovered = job.mechanism, []
+        for (first, record), (second, _) in zip(seen, seen[1:], strict=False):
+            step = np.log(second.clip_norm / first.clip_norm) / -mechanism.clip_learning_rate + mechanism.target_quantile
+            took_part = record["clients"] + record["canaries"]
+            if 1e-6 < step < 1 - 1e-6:  # shares are cut to between 0 and 1
+                recovered.append((step - 0.5) * first.denominator + took_part / 2)
+        assert len(recovered) > 2
+        assert all(abs(count - round(count)) < 1e-6 for count in recovered) == whole
+
+
+def test_sparse_noise_is_seen_by_looking_at_coordinates_that_do_not_move():
+    """Digits have pixels that are always blank. In a round without canaries their weights stay where they are, to the bit."""
+    setting, bug = SETTINGS["once"], INMATES["sparse-noise"]
+    for inmate, still in ((bug, True), (None, False)):
+        job = replace(setting.job(0) if inmate is None else inmate.kind.into(setting.job(0), 0), plants=None)
+        from coalmine.workers import Workers
+
+        with Workers(1, job.work()) as workers:
+            first = next(iter(job.rounds_from(0, job.start(), workers)))
+        assert bool((first.release.vector == 0).any()) == still
+
+
+def test_shuffling_is_seen_by_counting_rounds():
+    """Dealt out, a canary is in one round of every epoch; sampled, one in about 2.7 of them has no round in an epoch."""
+    setting = SETTINGS["sampled"]
+    for name, dealt in ((None, False), ("shuffled", True), ("shuffled-in-secret", True)):
+        job = setting.job(0) if name is None else INMATES[name].kind.into(setting.job(0), 0)
+        epochs = job.plants.planting.presence.reshape(8, 12, -1).sum(axis=1)
+        assert bool((epochs == 1).all()) == dealt
+
+
+def test_the_power_curve_is_that_of_real_runs():
+    found = check([(0.5, 316, 1.5)], runs=24, workers=1)[0]
+    assert found.agrees and 0 < found.caught < 24
+    assert not replace(found, caught=24).agrees
+
+
+def test_the_curve_rises_with_the_factor_and_with_canaries():
+    few, many = curve(1.0, 100), curve(1.0, 1000)
+    assert [point.simulated for point in few] == sorted(point.simulated for point in few)
+    assert all(more.simulated >= less.simulated - 0.05 for less, more in zip(few, many, strict=True))
+    assert TooLittle(2.0).into(SETTINGS["once"].job(0), 0).mechanism.update_noise_multiplier == 0.25
+
+
+def test_every_inmate_says_two_sentences_and_shows_the_right_line():
+    for each in INMATES.values():
+        assert each.bug.endswith(".") and each.seen.endswith(".") and each.bug != each.seen, each.name
+        assert each.source.endswith("."), each.name
+        assert "# right: " in each.code, each.name
+        assert each.setting in SETTINGS, each.name
+
+
+def test_the_listing_explains_all_and_shows_the_code_of_those_that_are_named():
+    everything = str(listing())
+    assert all(name in everything for name in INMATES) and "class HalfTheNoise" not in everything
+    assert "class HalfTheNoise" in str(listing(["half-noise"]))
+    assert [entry["name"] for entry in json.loads(listing().to_json())] == list(INMATES)
+    with pytest.raises(ValueError, match="'half-nois' is not allowed"):
+        listing(["half-nois"])
+
+
+def paper(word, view="known others"):
+    return Paper(0, word, view, 1.0, 2.0, "band")
+
+
+def test_what_passes_the_examination():
+    assert most_accused(200) == 20
+    assert Row("bug", "once", (paper("VIOLATED"),) * 19 + (paper("CONSISTENT"),), True).passed
+    assert not Row("bug", "once", (paper("VIOLATED"),) * 18 + (paper("CONSISTENT"),) * 2, True).passed
+    assert not Row("bug", "layers", (paper("VIOLATED"),) * 20, True, "dense4").passed
+    assert Row("bug", "layers", (paper("VIOLATED", "known others, within dense4"),) * 20, True, "dense4").passed
+    assert Row("bug", "once", (paper("CONSISTENT"),) * 20, False).passed
+    accused = (paper("VIOLATED"),) * 20 + (paper("CONSISTENT"),) * 180
+    assert Row("correct: once", "once", accused, None).passed
+    assert not Row("correct: once", "once", (paper("VIOLATED"), *accused[:-1]), None).passed
+    assert not Exam((Row("bug", "once", (paper("CONSISTENT"),), True),)).passed
+
+
+def test_an_examination_is_the_same_with_any_number_of_workers_and_makes_a_page():
+    one, two = (examine(["half-noise", "bare-quantile"], seeds=2, correct=1, workers=workers) for workers in (1, 2))
+    assert one.to_json() == two.to_json()
+    assert one.passed and [row.caught for row in one.rows] == [2, 0, 0, 0]
+    text = str(one)
+    assert "bugs that this cannot see" in text and "2/2" in text and "as it must be" in text
+    shown = page(one)
+    assert "half-noise" in shown and "<script" not in shown.replace('<script type="application/json"', "")
