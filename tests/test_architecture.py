@@ -42,6 +42,7 @@ FLOOR = {
     "canaries": 4,
     "scores": 4,
     "estimators": 5,
+    "histogram": 5,
     "simulation": 5,
     "views": 5,
     "calibration": 6,

@@ -19,6 +19,7 @@ from coalmine.contracts import Claim, Game, LowerBound, PointEstimate, Verdict, 
 from coalmine.errors import AuditError, InputFileError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.power import Design
+from coalmine.histogram import Histogram, check_histogram
 
 SCHEMA = "coalmine-result/1"
 
@@ -56,6 +57,7 @@ class AuditResult:
     versions: Mapping[str, str] = field(default_factory=dict)
     views: tuple[Beside, ...] = ()  # what other adversaries see of the same run
     training: Mapping[str, Any] = field(default_factory=dict)  # what the run recorded: learning, canaries' share, fingerprints
+    histogram: Histogram = field(default_factory=dict)  # edges, inserted, held_out: the scores in units of the null
 
     @property
     def bound(self) -> LowerBound:
@@ -138,6 +140,7 @@ def _from_dict(data: dict[str, Any]) -> AuditResult:
         _validate.delta(bound.delta, allow_zero=True)
         _validate.confidence(bound.confidence)
     _validate.whole("inserted", result.design.inserted, least=1)
+    check_histogram(result.histogram)
     for name in ("statistic", "view"):
         from_plain(str, result.setting.get(name), f"result.setting.{name}")
     primary = replace(result.bound, finder=_finder(result, stored))
