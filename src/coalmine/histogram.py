@@ -45,9 +45,7 @@ def check_histogram(found: Histogram) -> None:
     if set(found) != {"edges", "inserted", "held_out"}:
         raise ValueError(f"histogram must have edges, inserted and held_out, found {', '.join(sorted(found))}")
     edges, *counts = found["edges"], found["inserted"], found["held_out"]
-    if not all(math.isfinite(edge) for edge in edges) or not all(
-        low < high for low, high in zip(edges, edges[1:], strict=False)
-    ):
+    if not all(math.isfinite(edge) for edge in edges) or not all(low < high for low, high in pairwise(edges)):
         raise ValueError("histogram.edges must be numbers that increase")
     for row in counts:
         if len(row) != len(edges) - 1 or not all(isinstance(count, int) and count >= 0 for count in row):
