@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from coalmine.contracts import Array
+from coalmine.drawing import Picture
 from coalmine.nulls import of_one_round
 from coalmine.scores import Scores
 
@@ -50,6 +51,20 @@ def check_histogram(found: Histogram) -> None:
     for row in counts:
         if len(row) != len(edges) - 1 or not all(isinstance(count, int) and count >= 0 for count in row):
             raise ValueError("histogram must have one whole number of at least 0 between each two edges")
+
+
+def picture(found: Histogram, *, normal: bool, mark: float | None = None) -> Picture:
+    """The counts as rows to be drawn; where nothing was held out, the null law stands in for it if it is `normal`."""
+    if not found:
+        return Picture((), {})
+    rows: dict[str, tuple[float, ...]] = {"inserted": found["inserted"]}
+    if any(found["held_out"]):
+        rows = {"held out": found["held_out"], **rows}
+    elif normal:
+        expected = sum(found["inserted"])  # as many scores as there are inserted ones
+        below = [expected * math.erfc(-edge / math.sqrt(2)) / 2 for edge in found["edges"]]
+        rows = {"null law": tuple(high - low for low, high in pairwise(below)), **rows}
+    return Picture(found["edges"], rows, mark)
 
 
 def _in_units_of_the_null(scores: Scores) -> Array:

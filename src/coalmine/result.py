@@ -12,14 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from coalmine import _validate
+from coalmine import _validate, notebook, terminal
 from coalmine.contracts import Claim, Game, LowerBound, PointEstimate, Verdict, from_plain, plain
+from coalmine.drawing import Picture
 from coalmine.errors import AuditError, InputFileError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.power import Design
-from coalmine.histogram import Histogram, check_histogram
+from coalmine.gaussian import gaussian_gap
+from coalmine.histogram import Histogram, check_histogram, picture
 
 SCHEMA = "coalmine-result/1"
 
@@ -57,7 +59,7 @@ class AuditResult:
     versions: Mapping[str, str] = field(default_factory=dict)
     views: tuple[Beside, ...] = ()  # what other adversaries see of the same run
     training: Mapping[str, Any] = field(default_factory=dict)  # what the run recorded: learning, canaries' share, fingerprints
-    histogram: Histogram = field(default_factory=dict)  # edges, inserted, held_out: the scores in units of the null
+    histogram: Histogram = field(default_factory=dict, repr=False)  # edges, inserted, held_out: the scores in units of the null
 
     @property
     def bound(self) -> LowerBound:
@@ -115,8 +117,25 @@ class AuditResult:
         except InputFileError as error:
             raise InputFileError(f"{str(path)!r}: {error} `coalmine estimate SCORES -o result.json` writes one.") from None
 
+    @property
+    def picture(self) -> Picture:
+        """Inserted against held-out scores, to be drawn; with a mark where inserted ones would be, were the claim used up."""
+        claim, shifted = self.claim, any(estimate.method.startswith("Gaussian, mean only") for estimate in self.estimates)
+        mark = None
+        if shifted and claim is not None and claim.delta > 0 and math.isfinite(claim.epsilon):
+            mark = gaussian_gap(claim.epsilon, claim.delta)
+        return picture(self.histogram, normal=shifted, mark=mark)
+
+    def show(self, file: TextIO | None = None) -> None:
+        """Print for people: with colour and a sketch of the scores where the terminal allows, else the same as `print`."""
+        terminal.show(str(self), word=_word(self), picture=self.picture, file=file)
+
     def __str__(self) -> str:
         return "\n".join(_lines(self))
+
+    def _repr_html_(self) -> str:
+        others = [str(view) for view in self.views]
+        return notebook.card(_word(self), _reason(self), _table(self), self.picture, others=others, caveats=self.caveats)
 
 
 def schema() -> dict[str, Any]:
@@ -180,9 +199,8 @@ def _lines(result: AuditResult) -> list[str]:
     if result.design.directions is not None:
         null = f"null measured on {result.design.directions:,} unused directions" + (f" ({null})" if slack else "")
     held_out = null if result.design.held_out is None else f"{result.design.held_out:,} held out"
-    word = result.verdict.word if result.verdict else "NO CLAIM"
     lines = [
-        f"{word}  {result.verdict.reason if result.verdict else 'a measurement without a claim to compare it with'}",
+        f"{_word(result)}  {_reason(result)}",
         f"  claim         {result.claim if result.claim else 'none given'}",
     ]
     if result.estimate:
@@ -200,6 +218,24 @@ def _lines(result: AuditResult) -> list[str]:
     lines += [f"  {name:<13} {text}" for name, text in result.training.get("in_words", {}).items()]
     lines += [f"  caveat        {caveat}" for caveat in result.caveats]
     return lines
+
+
+def _word(result: AuditResult) -> str:
+    return result.verdict.word if result.verdict else "NO CLAIM"
+
+
+def _reason(result: AuditResult) -> str:
+    return result.verdict.reason if result.verdict else "a measurement without a claim to compare it with"
+
+
+def _table(result: AuditResult) -> dict[str, str]:
+    """The numbers of the short form."""
+    return {
+        "claim": str(result.claim or "none given"),
+        "estimate": str(result.estimate or "none"),
+        "lower bound": str(result.bound),
+        "ceiling": "none" if math.isinf(result.bound.ceiling) else f"{result.bound.ceiling:.3g}",
+    }
 
 
 def _could_find(result: AuditResult) -> str:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coalmine import accounting
+from coalmine import accounting, terminal
 from coalmine.assembly import Material, clustered_accuracy, federation, inputs, material, without_noise_and_canaries
 from coalmine.audit import Measured, audit_views
 from coalmine.config import Config, about_run, fingerprint, located, parse_config, write_config
@@ -55,6 +55,10 @@ class Finished:
         if self.result is not None:
             return str(self.result)
         return "\n".join(f"{name:<14}{text}" for name, text in self.training["in_words"].items())
+
+    def show(self) -> None:
+        """Print for people; see `AuditResult.show`."""
+        terminal.show(str(self)) if self.result is None else self.result.show()
 
     def to_json(self) -> str:
         """As one JSON document."""
