@@ -27,6 +27,7 @@ FLOOR = {
     "_hockey_stick": 0,
     "progress": 0,
     "drawing": 0,
+    "hooks": 0,
     "contracts": 1,
     "workers": 1,
     "notebook": 1,

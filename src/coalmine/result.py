@@ -126,6 +126,23 @@ class AuditResult:
             mark = gaussian_gap(claim.epsilon, claim.delta)
         return picture(self.histogram, normal=shifted, mark=mark)
 
+    @property
+    def in_numbers(self) -> dict[str, Any]:
+        """The audit for trackers: verdict and reason, claim, bound and estimate, each None where there is none."""
+        bound, estimate = self.bound, self.estimate
+        return {
+            "verdict": _word(self),
+            "reason": _reason(self),
+            "claim": self.claim.epsilon if self.claim else None,
+            "lower_bound": bound.epsilon,
+            "ceiling": bound.ceiling,
+            "estimate": estimate.epsilon if estimate else None,
+            "estimate_low": estimate.low if estimate else None,
+            "estimate_high": estimate.high if estimate else None,
+            "delta": bound.delta,
+            "confidence": bound.confidence,
+        }
+
     def show(self, file: TextIO | None = None) -> None:
         """Print for people: with colour and a sketch of the scores where the terminal allows, else the same as `print`."""
         terminal.show(str(self), word=_word(self), picture=self.picture, file=file)
