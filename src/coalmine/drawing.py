@@ -11,6 +11,7 @@ COLUMNS = 48
 _LABEL = 12  # columns left of the picture
 WIDTH = _LABEL + COLUMNS
 _BLOCKS = " ▁▂▃▄▅▆▇█"
+_MARGIN = 16  # left and right of the SVG, for the numbers at the ends
 _COLOURS = ("#8b93a1", "#d97706")  # of the rows, in this order; both are seen on white and on black
 
 
@@ -139,7 +140,7 @@ def _area(picture: Picture, row: Sequence[float], width: int, base: int, largest
 
 
 def _x(picture: Picture, value: float, width: int) -> str:
-    return f"{picture.place(value) * width:.1f}"
+    return f"{_MARGIN + picture.place(value) * (width - 2 * _MARGIN):.1f}"
 
 
 def _word(x: str, y: int, text: str, anchor: str = "middle") -> str:
@@ -154,5 +155,5 @@ def _legend(picture: Picture, height: int) -> list[str]:
         found.append(_word(str(x + 14), height - 3, label, "start"))
         x += 90
     if picture.marked is not None:
-        found.append(_word(str(x), height - 3, "┆ centre of the inserted scores if the claim were used up", "start"))
+        found.append(_word(str(x), height - 3, "┆ centre of inserted scores, were the claim used up", "start"))
     return found

@@ -24,6 +24,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 def show(text: str, *, word: str = "", picture: Picture | None = None, file: TextIO | None = None) -> None:
     """Print the text of a result, which begins with its verdict `word`; `file` is standard output unless given."""
     file = file or sys.stdout
+    if file is None:  # standard output is closed
+        return
     if not word or not (_is_terminal(file) or os.environ.get("FORCE_COLOR")):
         _write(file, text)
         return

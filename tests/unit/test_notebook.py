@@ -81,9 +81,9 @@ def test_every_string_is_escaped():
 
 
 def test_the_picture_is_scaled_to_each_rows_own_total():
-    drawn = svg(Picture((0.0, 1.0, 2.0), {"many": (1000, 1000), "few": (1, 1)}), width=100, height=136)
+    drawn = svg(Picture((0.0, 1.0, 2.0), {"many": (1000, 1000), "few": (1, 1)}), width=132, height=136)
     areas = re.findall(r'<path d="([^"]+)" fill="#', drawn)
-    assert areas == ["M0.0 100V4.0H50.0V4.0H100.0V100Z"] * 2
+    assert areas == ["M16.0 100V4.0H66.0V4.0H116.0V100Z"] * 2
 
 
 def test_nothing_is_no_picture():

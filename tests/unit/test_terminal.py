@@ -105,6 +105,14 @@ def test_a_pipe_gets_what_print_says(stored):
     assert piped(words(path)) == (1, plain + "\n")
 
 
+def test_nobody_at_the_other_end_is_no_traceback(stored):
+    path, _ = stored
+    for end in ("| true", ">&-"):
+        command = " ".join(map(str, words(path))) + " " + end
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment(), timeout=300)
+        assert "Traceback" not in done.stderr and "internal error" not in done.stderr, done.stderr
+
+
 def test_no_colour_leaves_the_sketch(stored):
     path, _ = stored
     _, shown = on_a_terminal(words(path), NO_COLOR="1")
