@@ -17,6 +17,7 @@ from coalmine.estimators.band import bound_band, contradicts_null
 from coalmine.estimators.diagnostics import SUSPICIOUS, diagnose
 from coalmine.estimators.gaussian_fit import estimate_gaussian, standardise
 from coalmine.estimators.power import Design
+from coalmine.histogram import count_scores
 from coalmine.result import AuditResult, Beside
 from coalmine.scores import LIKELIHOOD_RATIO, Scores
 from coalmine.verdict import Visible, judge
@@ -91,6 +92,7 @@ def audit_scores(
         diagnostics=shape,
         caveats=(*missing, *_caveats(scores, estimates, claim)),
         versions={name: version(name) for name in ("coalmine", "numpy", "scipy", "dp-accounting")},
+        histogram=count_scores(scores),
     )
 
 

@@ -148,6 +148,9 @@ class Run(_Section):
     workers: Whole = Field(2, description="processes")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(10, description="rounds between evaluations; 0: at the end only")
     reference: bool = Field(False, description="afterwards the same without noise and canaries, for comparison")
+    hooks: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field(
+        (), description="who hears of every round, see [hooks](hooks.md)"
+    )
 
 
 class Config(_Section):
@@ -247,11 +250,11 @@ def about_run(text: str) -> Mapping[str, Any]:
 
 
 def fingerprint(config: Config) -> str:
-    """The SHA-256 of all that can change a result: not of the number of workers, nor of where files are."""
+    """The SHA-256 of all that can change a result: not of the number of workers, who listens, nor of where files are."""
     import tomli_w
 
     told = config.model_dump(mode="json", exclude_none=True)
-    del told["run"]["workers"]
+    del told["run"]["workers"], told["run"]["hooks"]
     told["data"]["options"].pop("data_dir", None)
     told["participation"].pop("trace", None)
     return hashlib.sha256(tomli_w.dumps(told).encode()).hexdigest()

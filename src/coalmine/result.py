@@ -12,13 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from coalmine import _validate
+from coalmine import _validate, notebook, terminal
 from coalmine.contracts import Claim, Game, LowerBound, PointEstimate, Verdict, from_plain, plain
+from coalmine.drawing import Picture
 from coalmine.errors import AuditError, InputFileError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.power import Design
+from coalmine.gaussian import gaussian_gap
+from coalmine.histogram import Histogram, check_histogram, picture
 
 SCHEMA = "coalmine-result/1"
 
@@ -56,6 +59,7 @@ class AuditResult:
     versions: Mapping[str, str] = field(default_factory=dict)
     views: tuple[Beside, ...] = ()  # what other adversaries see of the same run
     training: Mapping[str, Any] = field(default_factory=dict)  # what the run recorded: learning, canaries' share, fingerprints
+    histogram: Histogram = field(default_factory=dict, repr=False)  # edges, inserted, held_out: the scores in units of the null
 
     @property
     def bound(self) -> LowerBound:
@@ -113,8 +117,43 @@ class AuditResult:
         except InputFileError as error:
             raise InputFileError(f"{str(path)!r}: {error} `coalmine estimate SCORES -o result.json` writes one.") from None
 
+    @property
+    def picture(self) -> Picture:
+        """Inserted against held-out scores, to be drawn; with a mark where inserted ones would be, were the claim used up."""
+        claim, shifted = self.claim, any(estimate.method.startswith("Gaussian, mean only") for estimate in self.estimates)
+        mark = None
+        if shifted and claim is not None and claim.delta > 0 and math.isfinite(claim.epsilon):
+            mark = gaussian_gap(claim.epsilon, claim.delta)
+        return picture(self.histogram, normal=shifted, mark=mark)
+
+    @property
+    def in_numbers(self) -> dict[str, Any]:
+        """The audit for trackers: verdict and reason, claim, bound and estimate, each None where there is none."""
+        bound, estimate = self.bound, self.estimate
+        return {
+            "verdict": _word(self),
+            "reason": _reason(self),
+            "claim": self.claim.epsilon if self.claim else None,
+            "lower_bound": bound.epsilon,
+            "ceiling": bound.ceiling,
+            "estimate": estimate.epsilon if estimate else None,
+            "estimate_low": estimate.low if estimate else None,
+            "estimate_high": estimate.high if estimate else None,
+            "delta": bound.delta,
+            "confidence": bound.confidence,
+        }
+
+    def show(self, file: TextIO | None = None) -> None:
+        """Print for people: with colour and a sketch of the scores where the terminal allows, else the same as `print`."""
+        terminal.show("\n".join(_lines(self)), word=_word(self), picture=self.picture, file=file)
+
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        """Plain text; with the sketch, but without colour, where standard output is a terminal that can show it."""
+        return "\n".join([*_lines(self), *terminal.sketch_for(self.picture)])
+
+    def _repr_html_(self) -> str:
+        others = [str(view) for view in self.views]
+        return notebook.card(_word(self), _reason(self), _table(self), self.picture, others=others, caveats=self.caveats)
 
 
 def schema() -> dict[str, Any]:
@@ -138,6 +177,7 @@ def _from_dict(data: dict[str, Any]) -> AuditResult:
         _validate.delta(bound.delta, allow_zero=True)
         _validate.confidence(bound.confidence)
     _validate.whole("inserted", result.design.inserted, least=1)
+    check_histogram(result.histogram)
     for name in ("statistic", "view"):
         from_plain(str, result.setting.get(name), f"result.setting.{name}")
     primary = replace(result.bound, finder=_finder(result, stored))
@@ -177,9 +217,8 @@ def _lines(result: AuditResult) -> list[str]:
     if result.design.directions is not None:
         null = f"null measured on {result.design.directions:,} unused directions" + (f" ({null})" if slack else "")
     held_out = null if result.design.held_out is None else f"{result.design.held_out:,} held out"
-    word = result.verdict.word if result.verdict else "NO CLAIM"
     lines = [
-        f"{word}  {result.verdict.reason if result.verdict else 'a measurement without a claim to compare it with'}",
+        f"{_word(result)}  {_reason(result)}",
         f"  claim         {result.claim if result.claim else 'none given'}",
     ]
     if result.estimate:
@@ -197,6 +236,24 @@ def _lines(result: AuditResult) -> list[str]:
     lines += [f"  {name:<13} {text}" for name, text in result.training.get("in_words", {}).items()]
     lines += [f"  caveat        {caveat}" for caveat in result.caveats]
     return lines
+
+
+def _word(result: AuditResult) -> str:
+    return result.verdict.word if result.verdict else "NO CLAIM"
+
+
+def _reason(result: AuditResult) -> str:
+    return result.verdict.reason if result.verdict else "a measurement without a claim to compare it with"
+
+
+def _table(result: AuditResult) -> dict[str, str]:
+    """The numbers of the short form."""
+    return {
+        "claim": str(result.claim or "none given"),
+        "estimate": str(result.estimate or "none"),
+        "lower bound": str(result.bound),
+        "ceiling": "none" if math.isinf(result.bound.ceiling) else f"{result.bound.ceiling:.3g}",
+    }
 
 
 def _could_find(result: AuditResult) -> str:

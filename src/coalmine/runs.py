@@ -134,14 +134,15 @@ class RunDirectory:
         with self._writing():
             self._write(name, data)
 
-    def save(self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any]) -> None:
-        """What a finished round leaves: a row for every log, a line of events, and then the checkpoint."""
+    def save(self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any]) -> dict[str, Any]:
+        """What a finished round leaves: a row for every log, a line of events (returned), and then the checkpoint."""
         line = {"time": round(time.time(), 3), "round": rounds - 1, **{name: _finite(value) for name, value in event.items()}}
         with self._writing():
             for name, row in rows.items():
                 self._append(_rows(name), row.astype("<f8").tobytes(), row.size)
             self._append(_EVENTS, json.dumps(line, allow_nan=False).encode() + b"\n")
             self._write_checkpoint(rounds, state)
+        return line
 
     def load(self) -> tuple[int, State]:
         """(finished rounds, the state after them); everything beyond them is cut off. Before the first round: (0, nothing)."""

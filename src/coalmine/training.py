@@ -13,7 +13,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,13 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from coalmine import accounting
+from coalmine import accounting, terminal
 from coalmine.assembly import Material, clustered_accuracy, federation, inputs, material, without_noise_and_canaries
 from coalmine.config import Config, about_run, fingerprint, located, parse_config, write_config
 from coalmine.contracts import Array, Claim, Mechanism, Vector, plain
 from coalmine.errors import CoalmineError, NonFiniteError, RunDirectoryError
 from coalmine.examination import Examination
 from coalmine.federation import Federation
+from coalmine.hooks import Hook, Telling, hooks_of
 from coalmine.progress import Rounds
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory
@@ -40,6 +41,7 @@ from coalmine.watch import Running, Watch
 from coalmine.workers import Workers
 
 _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "dp-accounting")
+_TOLD = ("rounds", "accuracy", "loss", "epsilon_of_clients")  # to hooks, beside the audit
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,17 @@ class Finished:
             return str(self.result)
         return "\n".join(f"{name:<14}{text}" for name, text in self.training["in_words"].items())
 
+    @property
+    def in_numbers(self) -> dict[str, Any]:
+        """What hooks hear at the end."""
+        about = {name: value for name, value in self.training.items() if name in _TOLD}
+        audit = self.result.in_numbers if self.result else {"verdict": "NOT AUDITED", "reason": "a run without canaries"}
+        return {**plain(about), **plain(audit)}
+
+    def show(self) -> None:
+        """Print for people; see `AuditResult.show`."""
+        terminal.show(str(self)) if self.result is None else self.result.show()
+
     def to_json(self) -> str:
         """As one JSON document."""
         if self.result is not None:
@@ -69,6 +82,7 @@ def run(
     given: Material | None = None,
     mechanism: Mechanism | None = None,
     secret_seed: int | None = None,
+    hooks: Sequence[Hook | str] = (),
     quiet: bool = False,
 ) -> Finished:
     """Train and audit as the configuration says, in a new directory.
@@ -76,7 +90,9 @@ def run(
     `given` is data and a model of one's own instead of those of the configuration, `mechanism` what turns updates into
     releases, if not what the configuration describes: the claim is the one that it makes. Hand them to `resume` as well.
     `secret_seed` comes fresh from the operating system; giving it makes a run that can be repeated and is not private.
+    `hooks` hear of every round, beside those that the configuration names; see `coalmine.hooks`.
     """
+    listening = hooks_of((*told.run.hooks, *hooks))
     about = {
         "schema": SCHEMA,
         "secret": "fresh" if secret_seed is None else "given: reproducible, not private",
@@ -88,7 +104,7 @@ def run(
     job = federation(told, given, seed, mechanism)  # a configuration that does not fit fails here, before there is a directory
     about["inputs"] = inputs(job)
     directory = RunDirectory.create(out, config=write_config(told, about), secret_seed=seed)
-    return _go_on(directory, told, given, mechanism, quiet=quiet)
+    return _go_on(directory, told, given, mechanism, listening, quiet=quiet)
 
 
 def resume(
@@ -97,6 +113,7 @@ def resume(
     given: Material | None = None,
     mechanism: Mechanism | None = None,
     workers: int | None = None,
+    hooks: Sequence[Hook | str] = (),
     quiet: bool = False,
 ) -> Finished:
     """Go on where a run stopped; a finished one is read."""
@@ -107,11 +124,13 @@ def resume(
     told = parse_config(directory.config, where=f"{path}/config.toml")
     if workers is not None:
         told = told.model_copy(update={"run": told.run.model_copy(update={"workers": workers})})
-    return _go_on(directory, told, given or material(told), mechanism, quiet=quiet)
+    return _go_on(directory, told, given or material(told), mechanism, hooks_of((*told.run.hooks, *hooks)), quiet=quiet)
 
 
-def _go_on(directory: RunDirectory, told: Config, given: Material, mechanism: Mechanism | None, *, quiet: bool) -> Finished:
-    with directory.locked():
+def _go_on(
+    directory: RunDirectory, told: Config, given: Material, mechanism: Mechanism | None, hooks: Sequence[Hook], *, quiet: bool
+) -> Finished:
+    with directory.locked(), Telling(hooks, directory.path) as tell:
         seed = directory.secret_seed
         job = federation(told, given, seed, mechanism)
         if inputs(job) != about_run(directory.config).get("inputs"):
@@ -120,11 +139,14 @@ def _go_on(directory: RunDirectory, told: Config, given: Material, mechanism: Me
                 "Hand `resume` the same `given` and `mechanism`, and put back the files of the data."
             )
         work = _Training(told, given, job, directory, seed)
+        work.tell = tell
         work.train("training", quiet=quiet)
         if told.run.reference:
             with suppress(NonFiniteError):  # a comparison that diverges is no reason to withhold the audit
                 work.reference(quiet=quiet)
-        return work.conclude()
+        finished = work.conclude()
+        tell("end", finished.in_numbers)
+        return finished
 
 
 def _read(directory: RunDirectory) -> Finished:
@@ -157,6 +179,8 @@ def _same_versions(directory: RunDirectory) -> None:
 class _Training:
     """One training in one directory."""
 
+    tell = Telling()  # nobody
+
     def __init__(self, told: Config, given: Material, job: Federation, directory: RunDirectory, secret_seed: int):
         self.told, self.given, self.job, self.directory, self.secret_seed = told, given, job, directory, secret_seed
 
@@ -168,6 +192,8 @@ class _Training:
     def train(self, description: str, *, quiet: bool) -> None:
         """All rounds that are not yet done, each of them saved before the next."""
         done, state = self.directory.load()
+        config = self.told.model_dump(mode="json", exclude_none=True)
+        self.tell("start", {"directory": str(self.directory.path), "config": config, "rounds": self.job.rounds, "round": done})
         if done == self.job.rounds:
             return
         state = state or self.job.start()
@@ -181,8 +207,9 @@ class _Training:
                 if self._evaluates(finished.number):
                     record |= _evaluation(self.job.evaluate(finished.state["parameters"], workers))
                 record["seconds"] = round(time.monotonic() - began, 4)
-                self.directory.save(finished.number + 1, finished.state, rows, record)
+                line = self.directory.save(finished.number + 1, finished.state, rows, record)
                 bar.show(finished.number + 1, running.in_words(record))
+                self.tell("round", line)
                 began = time.monotonic()
 
     def reference(self, *, quiet: bool) -> None:

@@ -43,6 +43,9 @@ Rate = Annotated[float | None, typer.Option(help="Probability of taking part in 
 Cohort = Annotated[int | None, typer.Option(help="Clients per round, drawn without replacement.")]
 Population = Annotated[int | None, typer.Option(help="All clients (with --cohort-size).")]
 Workers = Annotated[int | None, typer.Option(help="Processes; they change the time and nothing else.")]
+Hooks = Annotated[
+    list[str] | None, typer.Option("--hook", metavar="NAME", help="Tell of every round: tensorboard, mlflow or wandb, offline.")
+]
 Related = Annotated[str | None, typer.Option(help="What neighbours differ in: add-or-remove-one or replace-one.")]
 Rounds = Annotated[int | None, typer.Option(help="Number of rounds (with --sampling-rate or --cohort-size).")]
 
@@ -73,6 +76,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Directory of the run; default: runs/NAME, numbered.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files; default: COALMINE_DATA.")] = None,
     workers: Workers = None,
+    hook: Hooks = None,
     secret_seed: Annotated[int | None, typer.Option(help="For tests only: a run that can be repeated is not private.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -91,7 +95,7 @@ def run(
     where = out if out is not None else options.free_directory(config)
     _say(f"run directory: {where}", quiet)
     with _interruptible(where):
-        finished = train(told, where, secret_seed=secret_seed, quiet=quiet)
+        finished = train(told, where, secret_seed=secret_seed, hooks=hook or (), quiet=quiet)
     _finish(finished, as_json)
 
 
@@ -99,6 +103,7 @@ def run(
 def resume(
     directory: Annotated[Path, typer.Argument(help="The directory of a run that was interrupted.")],
     workers: Workers = None,
+    hook: Hooks = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -111,7 +116,7 @@ def resume(
     from coalmine.training import resume as go_on
 
     with _interruptible(directory):
-        finished = go_on(directory, workers=workers, quiet=quiet)
+        finished = go_on(directory, workers=workers, hooks=hook or (), quiet=quiet)
     _finish(finished, as_json)
 
 

@@ -14,7 +14,7 @@ def show(result: Any, as_json: bool) -> None:
     from coalmine.contracts import plain
 
     if not as_json:
-        typer.echo(str(result))
+        result.show() if hasattr(result, "show") else typer.echo(str(result))
     elif hasattr(result, "to_json"):
         typer.echo(result.to_json(), nl=False)
     else:

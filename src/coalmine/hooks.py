@@ -1,0 +1,318 @@
+"""Hooks: whoever wants to hear of a run while it goes on, and cannot disturb it.
+
+A hook is a callable that takes one event, a mapping of plain data:
+
+    event      when                                     holds
+    "start"    before the first round, or going on      directory, config, rounds, round (the first that is to come)
+    "round"    after a round was saved                  the line of `events.jsonl`: round, losses, epsilon so far, ...
+    "end"      after the audit                          verdict, reason, claim, lower_bound, estimate, ...
+
+Every hook gets a copy of its own. One that raises is reported once, in a line on standard error and in `hooks/errors.jsonl` of
+the run directory, and hears nothing more; the run goes on with the same bits. Ctrl-C is the user's and passes. No event holds
+the secret seed, a score or a canary; but losses and norms are not protected by the noise, so that the writers below stay on
+this machine unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from copy import deepcopy
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+Event = Mapping[str, Any]
+Hook = Callable[[Event], object]
+
+FOLDER = "hooks"  # in the run directory
+_NO_METRICS = ("round", "rounds", "time")
+
+
+class Telling:
+    """Tells all hooks of one run; to be used as a context, which ends with `close()` of those that have it."""
+
+    def __init__(self, hooks: Iterable[Hook] = (), directory: Path = Path()):
+        self._hooks, self._directory = list(hooks), directory
+
+    def __enter__(self) -> Telling:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in tuple(self._hooks):
+            self._safely(hook, getattr(hook, "close", lambda: None))
+
+    def __call__(self, kind: str, event: Event) -> None:
+        """One event for every hook that has not failed yet."""
+        for hook in tuple(self._hooks):
+            self._safely(hook, hook, {"event": kind, **deepcopy(dict(event))})
+
+    def _safely(self, hook: Hook, act: Callable[..., object], *event: Event) -> None:
+        try:
+            act(*event)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also SystemExit: a tracker that gives up must not end the training
+            self._leave_out(hook, error)
+
+    def _leave_out(self, hook: Hook, error: BaseException) -> None:
+        self._hooks = [other for other in self._hooks if other is not hook]
+        name, said = _name(hook), " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        with suppress(Exception):
+            print(f"coalmine: hook {name} failed and is left out: {said}", file=sys.stderr, flush=True)  # noqa: T201
+        with suppress(Exception):
+            self._directory.joinpath(FOLDER).mkdir(exist_ok=True)
+            with self._directory.joinpath(FOLDER, "errors.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"time": round(time.time(), 3), "hook": name, "error": said}) + "\n")
+
+
+def hooks_of(wanted: Iterable[Hook | str]) -> list[Hook]:
+    """Names as writers with their defaults, each once, callables as they are; what is neither is refused."""
+    found: list[Hook] = []
+    names: set[str] = set()
+    for each in wanted:
+        if isinstance(each, str):
+            if each not in HOOKS:
+                raise ValueError(f"there is no hook {each!r}; known are {', '.join(HOOKS)}, or give a callable.")
+            if each not in names:
+                found.append(HOOKS[each]())
+            names.add(each)
+        elif callable(each):
+            found.append(each)
+        else:
+            raise ValueError(f"a hook is a callable that takes one event, or a name of {', '.join(HOOKS)}; got {each!r}.")
+    return found
+
+
+class _Writer:
+    """A hook that writes for another program, which is imported when the run starts and asked for before."""
+
+    name = ""
+    packages: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        missing = [package for package in self.packages if not _installed(package)]
+        if missing:
+            raise ValueError(f'hook {self.name!r} needs {", ".join(missing)}: pip install "coalmine[{self.name}]"')
+
+    def __call__(self, event: Event) -> None:
+        {"start": self._start, "round": self._round, "end": self._end}[event["event"]](event)
+
+    def _start(self, event: Event) -> None:
+        raise NotImplementedError
+
+    def _round(self, event: Event) -> None:
+        raise NotImplementedError
+
+    def _end(self, event: Event) -> None:
+        raise NotImplementedError
+
+
+class TensorBoard(_Writer):
+    """Event files for TensorBoard, in `hooks/tensorboard` of the run directory unless a folder is given."""
+
+    name = "tensorboard"
+    packages = ("tensorboard",)
+
+    def __init__(self, log_dir: str | Path | None = None) -> None:
+        super().__init__()
+        self._log_dir, self._writer = log_dir, None
+
+    def _start(self, event: Event) -> None:
+        from tensorboard.compat.proto.event_pb2 import SessionLog
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer = EventFileWriter(str(self._log_dir or _folder(event, self.name)))
+        if event["round"]:  # nothing of an earlier process counts from this round on
+            self._write(event["round"], session_log=SessionLog(status=SessionLog.START))
+
+    def _round(self, event: Event) -> None:
+        self._scalars(event["round"], _metrics(event))
+
+    def _end(self, event: Event) -> None:
+        from tensorboard.plugins.text.summary_v2 import text_pb
+
+        self._scalars(event["rounds"], {f"final/{name}": value for name, value in _metrics(event).items()})
+        self._write(event["rounds"], summary=text_pb("verdict", f"{event['verdict']}: {event['reason']}"))
+
+    def _scalars(self, step: int, values: Mapping[str, float]) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        self._write(step, summary=Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]))
+
+    def _write(self, step: int, **what: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event as Record
+
+        if self._writer is not None:
+            self._writer.add_event(Record(wall_time=time.time(), step=step, **what))
+            self._writer.flush()  # a kill loses no round that was told
+
+    def close(self) -> None:
+        """Close the file."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+
+class MLflow(_Writer):
+    """A run at MLflow, in a database in `hooks/` of the run directory unless a store or server is named."""
+
+    name = "mlflow"
+    packages = ("mlflow", "sqlalchemy", "alembic")
+
+    def __init__(self, tracking_uri: str | None = None, *, experiment: str = "coalmine", run_name: str | None = None) -> None:
+        super().__init__()
+        self._uri, self._experiment, self._run_name = tracking_uri, experiment, run_name
+        self._client: Any = None
+        self._run = ""
+
+    def _start(self, event: Event) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        from mlflow.tracking import MlflowClient
+
+        for talkative in ("mlflow", "alembic"):
+            logging.getLogger(talkative).setLevel(logging.WARNING)
+        database = _folder(event, "").resolve() / "mlflow.db"
+        self._client = MlflowClient(tracking_uri=self._uri or f"sqlite:///{database}")
+        self._run = self._found_or_made(event)
+
+    def _found_or_made(self, event: Event) -> str:
+        """The run with the mark of this run directory, made if there is none."""
+        client, mark = self._client, _remembered(event, self.name)
+        experiment = client.get_experiment_by_name(self._experiment)
+        place = experiment.experiment_id if experiment else client.create_experiment(self._experiment)
+        known = client.search_runs([place], filter_string=f"tags.coalmine_run = '{mark}'")
+        if known:
+            client.update_run(known[0].info.run_id, status="RUNNING")
+            return str(known[0].info.run_id)
+        made = client.create_run(place, run_name=self._run_name or Path(event["directory"]).name, tags={"coalmine_run": mark})
+        for name, value in _flat(event["config"]).items():
+            client.log_param(made.info.run_id, name, value)
+        return str(made.info.run_id)
+
+    def _round(self, event: Event) -> None:
+        self._log(_metrics(event), event["round"])
+
+    def _end(self, event: Event) -> None:
+        self._log({f"final_{name}": value for name, value in _metrics(event).items()}, event["rounds"])
+        for name in ("verdict", "reason"):
+            self._client.set_tag(self._run, name, event[name])
+        self._client.set_terminated(self._run, "FINISHED")
+        self._client = None
+
+    def _log(self, values: Mapping[str, float], step: int) -> None:
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        self._client.log_batch(self._run, metrics=[Metric(name, value, now, step) for name, value in values.items()])
+
+    def close(self) -> None:
+        """A run that did not come to its end is marked as killed."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.set_terminated(self._run, "KILLED")
+
+
+class WeightsAndBiases(_Writer):
+    """A run at Weights & Biases: offline, in `hooks/wandb` of the run directory, unless `mode` says otherwise.
+
+    `further` are arguments of `wandb.init`, as `entity` or `tags`.
+    """
+
+    name = "wandb"
+    packages = ("wandb",)
+
+    def __init__(
+        self, project: str = "coalmine", *, mode: str = "offline", directory: str | Path | None = None, **further: Any
+    ) -> None:
+        super().__init__()
+        self._project, self._mode, self._directory, self._further = project, mode, directory, further
+        self._run: Any = None
+
+    def _start(self, event: Event) -> None:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        import wandb
+
+        quiet = wandb.Settings(console="off", silent=True, x_disable_stats=True, x_disable_meta=True, disable_git=True)
+        told: dict[str, Any] = {
+            "mode": self._mode,
+            "name": Path(event["directory"]).name,
+            "config": event["config"],
+            "settings": quiet,
+            **self._further,
+        }
+        where = Path(self._directory) if self._directory else _folder(event, "")
+        where.mkdir(parents=True, exist_ok=True)
+        self._run = wandb.init(
+            project=self._project,
+            id=_remembered(event, self.name),
+            resume="allow",
+            dir=str(where),
+            reinit="create_new",  # a run that the user has open stays open
+            **told,
+        )
+
+    def _round(self, event: Event) -> None:
+        self._run.log(_metrics(event), step=event["round"], commit=True)  # a kill loses no round that was told
+
+    def _end(self, event: Event) -> None:
+        self._run.summary.update({f"final/{name}": value for name, value in event.items() if name != "event"})
+        run, self._run = self._run, None
+        run.finish()
+
+    def close(self) -> None:
+        """A run that did not come to its end is marked as failed."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.finish(exit_code=1)
+
+
+HOOKS: dict[str, Callable[[], Hook]] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WeightsAndBiases}
+
+
+def _name(hook: Hook) -> str:
+    for attribute in ("name", "__qualname__"):
+        with suppress(Exception):
+            return str(getattr(hook, attribute))
+    return type(hook).__name__
+
+
+def _installed(package: str) -> bool:
+    """A folder of that name in the working directory is no package."""
+    found = find_spec(package)
+    return found is not None and found.origin is not None
+
+
+def _metrics(event: Event) -> dict[str, float]:
+    """What can be drawn: finite numbers."""
+    numbers = {name: value for name, value in event.items() if isinstance(value, (int, float)) and not isinstance(value, bool)}
+    return {name: float(value) for name, value in numbers.items() if name not in _NO_METRICS and math.isfinite(value)}
+
+
+def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, str]:
+    """{section.key: value} of nested mappings."""
+    found: dict[str, str] = {}
+    for name, value in config.items():
+        found |= _flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {above + name: str(value)[:500]}
+    return found
+
+
+def _folder(event: Event, name: str) -> Path:
+    path = Path(event["directory"]) / FOLDER / name
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _remembered(event: Event, name: str) -> str:
+    """A name of this run at a tracker: made once, so that going on does not begin another run there."""
+    path = _folder(event, "") / f"{name}.id"
+    if not path.is_file() or not path.read_text(encoding="utf-8"):
+        path.write_text(secrets.token_hex(8), encoding="utf-8")
+    return path.read_text(encoding="utf-8")

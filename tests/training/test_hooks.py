@@ -1,0 +1,263 @@
+"""Hooks of real runs: what they hear, that they change nothing, and what the trackers themselves read back afterwards."""
+
+import hashlib
+import json
+import random
+import struct
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from coalmine.config import read_config
+from coalmine.hooks import MLflow, TensorBoard, WeightsAndBiases
+from coalmine.training import resume, run
+
+SECRET = 0x5EC2E7_0F_A11_7E575
+ROUNDS = 6
+SMALL = (
+    *("data.users=60", f"participation.rounds={ROUNDS}", "participation.epochs=2", "canaries.pool=40", "audit.unused_rows=100"),
+    *("run.workers=1", "run.evaluate_every=2", 'audit.views=["known-others","final-model"]', "audit.bound=anytime"),
+)
+SAME = ("model.safetensors", "scores.npz", "result.json", "training.json", "views/final-model.npz")
+
+
+def train(out, *changes, hooks=()):
+    return run(read_config("tiny", [*SMALL, *changes]), out, secret_seed=SECRET, hooks=hooks, quiet=True)
+
+
+def digests(out):
+    return {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in SAME}
+
+
+def lines(out):
+    return [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+
+
+def without_times(events):
+    return [{name: value for name, value in event.items() if name not in ("time", "seconds")} for event in events]
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory):
+    """A run that nobody listens to."""
+    out = tmp_path_factory.mktemp("quiet") / "run"
+    train(out)
+    return out
+
+
+def stop_after(number):
+    """The user's Ctrl-C while a hook listens."""
+
+    def stop(event):
+        if event["event"] == "round" and event["round"] == number:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def test_what_hooks_hear(tmp_path):
+    heard = []
+    finished = train(tmp_path / "run", "run.reference=true", hooks=[heard.append])
+    assert [event["event"] for event in heard] == ["start", *["round"] * ROUNDS, "end"]
+    start, *rounds, end = heard
+    assert (start["round"], start["rounds"], start["directory"]) == (0, ROUNDS, str(tmp_path / "run"))
+    assert start["config"]["privacy"]["noise_multiplier"] == 0.5
+    assert [{"event": "round", **line} for line in lines(tmp_path / "run")] == rounds
+    assert {"training_loss", "canaries", "epsilon_claimed", "epsilon_measured", "clip_norm"} <= set(rounds[-1])
+    assert "accuracy" in rounds[1] and "accuracy" not in rounds[0]
+    result = finished.result
+    assert (end["verdict"], end["claim"], end["lower_bound"]) == (
+        result.verdict.word,
+        result.claim.epsilon,
+        result.bound.epsilon,
+    )
+    assert end["estimate"] == (result.estimate.epsilon if result.estimate else None)
+    json.dumps(heard, allow_nan=False)
+
+
+def test_no_event_holds_a_secret(tmp_path):
+    heard = []
+    train(tmp_path / "run", hooks=[heard.append])
+    told = json.dumps(heard)
+    assert str(SECRET) not in told and f"{SECRET:x}" not in told
+    with np.load(tmp_path / "run" / "scores.npz", allow_pickle=False) as scores:
+        assert not any(repr(float(value)) in told for value in scores["value"])
+    numbers = [value for event in heard for value in event.values() if isinstance(value, list)]
+    assert numbers == [], "no event lists anything by canary"
+
+
+def test_a_run_without_canaries_ends_too(tmp_path):
+    heard = []
+    train(tmp_path / "run", "canaries.pool=0", hooks=[heard.append])
+    assert heard[-1]["verdict"] == "NOT AUDITED" and "accuracy" in heard[-1]
+
+
+def disturb(event):
+    """All that a rude hook does."""
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    time.sleep(0.05)
+    event.clear()
+
+
+def test_hooks_change_no_bit(quiet, tmp_path, capsys):
+    def fails(event):
+        raise OSError("no")
+
+    out = tmp_path / "run"
+    train(out, hooks=[disturb, fails, "tensorboard"])
+    assert digests(out) == digests(quiet)
+    assert without_times(lines(out)) == without_times(lines(quiet))
+    assert capsys.readouterr().err.count("coalmine: hook") == 1
+    assert not (quiet / "hooks").exists()
+
+
+def test_a_slow_hook_is_not_the_training(tmp_path):
+    train(tmp_path / "run", hooks=[lambda event: time.sleep(0.3)])
+    assert all(line["seconds"] < 0.3 for line in lines(tmp_path / "run")[1:])
+
+
+def test_going_on_repeats_no_round(quiet, tmp_path):
+    out, first, second = tmp_path / "run", [], []
+    with pytest.raises(KeyboardInterrupt):
+        train(out, hooks=[first.append, stop_after(2)])
+    resume(out, hooks=[second.append], quiet=True)
+    assert [event.get("round") for event in first] == [0, 0, 1, 2]
+    assert [event.get("round") for event in second] == [3, 3, 4, 5, None]
+    assert digests(out) == digests(quiet)
+
+
+def test_a_finished_run_has_nothing_to_tell(quiet):
+    heard = []
+    resume(quiet, hooks=[heard.append], quiet=True)
+    assert heard == []
+
+
+def test_a_wrong_hook_is_refused_before_there_is_a_directory(tmp_path):
+    with pytest.raises(ValueError, match="no hook"):
+        train(tmp_path / "run", hooks=["telegraph"])
+    assert not (tmp_path / "run").exists()
+
+
+# what the trackers read back
+
+
+def expected(out, name):
+    return [(line["round"], line[name]) for line in lines(out) if line.get(name) is not None]
+
+
+def interrupted(out, *hooks, **more):
+    """A run that was stopped after round 2 and went on."""
+    with pytest.raises(KeyboardInterrupt):
+        train(out, *more.get("changes", ()), hooks=[*hooks, stop_after(2)])
+    return resume(out, hooks=hooks, quiet=True)
+
+
+def scalars(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(folder))
+    read.Reload()
+    return read
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_tensorboard_reads_every_round_once(quiet, tmp_path, given):
+    pytest.importorskip("tensorboard")
+    out, folder = tmp_path / "run", tmp_path / "elsewhere"
+    finished = interrupted(out, TensorBoard(folder) if given else "tensorboard")
+    read = scalars(folder if given else out / "hooks" / "tensorboard")
+    for name in ("training_loss", "epsilon_claimed", "accuracy", "canaries"):
+        found = [(point.step, point.value) for point in read.Scalars(name)]
+        assert found == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected(out, name)] != []
+    (last,) = read.Scalars("final/lower_bound")
+    assert (last.step, last.value) == (ROUNDS, pytest.approx(finished.result.bound.epsilon, rel=1e-6))
+    (text,) = read.Tensors("verdict")
+    assert text.tensor_proto.string_val[0].decode().startswith(finished.result.verdict.word)
+    assert digests(out) == digests(quiet)
+
+
+def mlflow_client(uri):
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    return MlflowClient(tracking_uri=uri)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_mlflow_has_one_run(quiet, tmp_path, given, capsys):
+    pytest.importorskip("mlflow")
+    out = tmp_path / "run"
+    uri = f"sqlite:///{tmp_path / 'mine.db' if given else out / 'hooks' / 'mlflow.db'}"
+    hook = MLflow(uri, experiment="mine", run_name="first") if given else "mlflow"
+    finished = interrupted(out, hook)
+    assert "hook mlflow" not in (said := capsys.readouterr().err), said
+    client = mlflow_client(uri)
+    place = client.get_experiment_by_name("mine" if given else "coalmine")
+    (found,) = client.search_runs([place.experiment_id])
+    assert (found.info.status, found.info.run_name) == ("FINISHED", "first" if given else "run")
+    for name in ("training_loss", "epsilon_claimed", "accuracy"):
+        history = sorted((point.step, point.value) for point in client.get_metric_history(found.info.run_id, name))
+        assert history == expected(out, name) != []
+    assert found.data.tags["verdict"] == finished.result.verdict.word
+    assert found.data.metrics["final_lower_bound"] == finished.result.bound.epsilon
+    assert found.data.params["privacy.noise_multiplier"] == "0.5"
+    assert digests(out) == digests(quiet)
+
+
+def test_mlflow_says_that_a_run_was_interrupted(tmp_path):
+    client_of = pytest.importorskip("mlflow.tracking").MlflowClient
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", hooks=["mlflow", stop_after(1)])
+    client = client_of(tracking_uri=f"sqlite:///{tmp_path / 'run' / 'hooks' / 'mlflow.db'}")
+    (found,) = client.search_runs([client.get_experiment_by_name("coalmine").experiment_id])
+    assert found.info.status == "KILLED"
+
+
+def wandb_records(path):
+    """The records of an offline run: a log of LevelDB's layout, blocks of 32 kB after a head of seven bytes."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, place, whole = path.read_bytes(), 7, b""
+    while place + 7 <= len(data):
+        if 32768 - place % 32768 < 7:
+            place += 32768 - place % 32768
+            continue
+        _, size, kind = struct.unpack_from("<IHB", data, place)
+        whole += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield Record.FromString(whole)
+            whole = b""
+
+
+def test_wandb_has_one_run_offline(quiet, tmp_path, capsys):
+    pytest.importorskip("wandb")
+    out = tmp_path / "run"
+    finished = interrupted(out, WeightsAndBiases("mine", tags=["audit"]))
+    assert "hook wandb" not in (said := capsys.readouterr().err), said
+    parts = sorted((out / "hooks" / "wandb").glob("offline-run-*/run-*.wandb"))
+    found = [record for path in parts for record in wandb_records(path)]
+    begun = [record.run for record in found if record.HasField("run")]
+    assert len(parts) == 2 and {each.run_id for each in begun} == {(out / "hooks" / "wandb.id").read_text()}
+    assert {each.project for each in begun} == {"mine"}
+    rows = [{(item.key or "/".join(item.nested_key)): item.value_json for item in each.history.item} for each in found]
+    rows = [{name: json.loads(value) for name, value in row.items()} for row in rows if row]
+    for name in ("training_loss", "epsilon_claimed", "accuracy"):
+        assert sorted((row["_step"], row[name]) for row in rows if name in row) == expected(out, name) != []
+    ended = {"/".join(item.nested_key) or item.key: item.value_json for each in found for item in each.summary.update}
+    assert json.loads(ended["final/verdict"]) == finished.result.verdict.word
+    assert digests(out) == digests(quiet)
+
+
+def test_the_secret_is_in_no_file_of_a_tracker(tmp_path):
+    out = tmp_path / "run"
+    train(out, hooks=["tensorboard", "mlflow"])
+    size = (SECRET.bit_length() + 7) // 8
+    traces = [str(SECRET).encode(), f"{SECRET:x}".encode(), *(SECRET.to_bytes(size, order) for order in ("little", "big"))]
+    files = [path for path in (out / "hooks").rglob("*") if path.is_file()]
+    assert len(files) >= 3
+    assert [path.name for path in files if any(trace in path.read_bytes() for trace in traces)] == []

@@ -1,0 +1,196 @@
+"""Hooks as such: each hears its own copy, none can raise into a run, and what is missing is said before it begins."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from coalmine import hooks
+from coalmine.config import Config, fingerprint, read_config
+from coalmine.hooks import HOOKS, Telling, hooks_of
+
+
+def errors(directory):
+    return [json.loads(line) for line in (directory / "hooks" / "errors.jsonl").read_text().splitlines()]
+
+
+def test_every_hook_hears_every_event(tmp_path):
+    first, second = [], []
+    with Telling([first.append, second.append], tmp_path) as tell:
+        tell("start", {"round": 0})
+        tell("round", {"round": 0, "loss": 1.5})
+    assert first == second == [{"event": "start", "round": 0}, {"event": "round", "round": 0, "loss": 1.5}]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_hook_does_to_its_event_is_its_own(tmp_path):
+    heard = []
+
+    def spoil(event):
+        event["inner"].clear()
+        event.clear()
+
+    given = {"inner": {"deep": [1]}}
+    with Telling([spoil, heard.append], tmp_path) as tell:
+        tell("round", given)
+    assert heard == [{"event": "round", "inner": {"deep": [1]}}] and given == {"inner": {"deep": [1]}}
+
+
+class Odd(BaseException):
+    """No Exception, so that `except Exception` does not catch it."""
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("two\n lines"), MemoryError(), SystemExit(3), Odd("x"), GeneratorExit()], ids=repr
+)
+def test_a_hook_that_raises_is_reported_once_and_left_out(tmp_path, capsys, error):
+    calls, heard = [], []
+
+    def bad(event):
+        calls.append(event)
+        raise error
+
+    with Telling([bad, heard.append], tmp_path) as tell:
+        for number in range(3):
+            tell("round", {"round": number})
+    assert (len(calls), len(heard)) == (1, 3)
+    said = capsys.readouterr().err
+    assert (
+        said.count("\n") == 1 and said.startswith("coalmine: hook ") and "bad failed" in said and type(error).__name__ in said
+    )
+    (line,) = errors(tmp_path)
+    assert "bad" in line["hook"] and line["error"] == " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def test_ctrl_c_is_the_users(tmp_path):
+    def interrupted(event):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Telling([interrupted], tmp_path) as tell:
+        tell("round", {})
+
+
+def test_hooks_are_closed_even_after_an_error_and_closing_may_fail(tmp_path, capsys):
+    closed = []
+
+    class Closing:
+        def __init__(self, name, error=None):
+            self.name, self.error = name, error
+
+        def __call__(self, event):
+            pass
+
+        def close(self):
+            closed.append(self.name)
+            if self.error:
+                raise self.error
+
+    with pytest.raises(ZeroDivisionError), Telling([Closing("a", OSError("full")), Closing("b")], tmp_path):
+        raise ZeroDivisionError
+    assert closed == ["a", "b"]
+    assert "hook a failed" in capsys.readouterr().err
+
+
+def test_a_hook_that_failed_is_not_closed(tmp_path):
+    closed = []
+
+    class Bad:
+        def __call__(self, event):
+            raise ValueError
+
+        def close(self):
+            closed.append(self)
+
+    with Telling([Bad()], tmp_path) as tell:
+        tell("start", {})
+    assert closed == []
+
+
+def test_a_failure_that_cannot_be_reported_does_not_raise(tmp_path, monkeypatch):
+    class Nameless:
+        @property
+        def name(self):
+            raise RuntimeError
+
+        def __call__(self, event):
+            raise ValueError
+
+    monkeypatch.setattr(sys, "stderr", None)
+    (tmp_path / "hooks").write_text("a file where the folder should be")
+    with Telling([Nameless()], tmp_path) as tell:
+        tell("start", {})
+
+
+def test_two_equal_hooks_are_two(tmp_path):
+    """Only the one that failed is left out, also if the other calls itself equal."""
+
+    class Equal:
+        def __init__(self, fails):
+            self.fails, self.heard = fails, 0
+
+        def __eq__(self, other):
+            return True
+
+        __hash__ = None
+
+        def __call__(self, event):
+            self.heard += 1
+            if self.fails:
+                raise ValueError
+
+    good, bad = Equal(False), Equal(True)
+    with Telling(hooks_of([bad, good]), tmp_path) as tell:
+        tell("start", {})
+        tell("end", {})
+    assert (bad.heard, good.heard) == (1, 2)
+
+
+def test_names_become_writers_each_once():
+    found = hooks_of(["tensorboard", print, "tensorboard"])
+    assert [type(found[0]), found[1]] == [hooks.TensorBoard, print] and len(found) == 2
+
+
+@pytest.mark.parametrize("wrong", ["tensorbord", 3, None])
+def test_what_is_no_hook_is_refused(wrong):
+    with pytest.raises(ValueError, match="tensorboard, mlflow, wandb"):
+        hooks_of([wrong])
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_missing_package_is_refused_with_what_to_do(name, monkeypatch):
+    monkeypatch.setattr(hooks, "find_spec", lambda package: None)
+    with pytest.raises(ValueError, match=rf'pip install "coalmine\[{name}\]"'):
+        HOOKS[name]()
+
+
+def test_a_folder_of_that_name_is_no_package(tmp_path):
+    """W&B makes a folder `wandb` wherever it runs."""
+    (tmp_path / "coalmine_no_such_package").mkdir()
+    code = "from coalmine.hooks import _installed; print(_installed('coalmine_no_such_package'), _installed('json'))"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["False", "True"]
+
+
+def test_writers_load_their_packages_when_a_run_starts():
+    code = "from coalmine.hooks import hooks_of; hooks_of(['tensorboard', 'mlflow']); import sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"tensorboard", "mlflow", "wandb", "sqlalchemy", "torch"} & set(loaded)
+
+
+def test_only_finite_numbers_are_metrics():
+    event = {"event": "round", "round": 3, "time": 1.0, "loss": 2, "accuracy": None, "on": True, "ceiling": "inf", "x": 1e400}
+    assert hooks._metrics(event) == {"loss": 2.0}
+
+
+def test_the_configuration_names_writers():
+    told = read_config("tiny", ['run.hooks=["tensorboard", "wandb"]'])
+    assert told.run.hooks == ("tensorboard", "wandb")
+    assert fingerprint(told) == fingerprint(read_config("tiny")), "who listens does not change a result"
+    with pytest.raises(ValueError, match=r"run\.hooks"):
+        read_config("tiny", ['run.hooks=["telegraph"]'])
+
+
+def test_the_names_of_the_configuration_are_those_of_the_hooks():
+    (kind, _) = Config.model_fields["run"].annotation.model_fields["hooks"].annotation.__args__
+    assert set(kind.__args__) == set(HOOKS)
