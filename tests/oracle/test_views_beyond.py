@@ -18,7 +18,7 @@ FIVE_ERRORS = 5.0  # of a mean: a false alarm of 6e-7
 
 
 def test_afterwards_adds_up_all_rounds_from_the_first_on(linear_run):
-    """With independent noise a canary in round t of T has the mean 1/(noise sqrt(T - t)): signal in one round, noise in T - t."""
+    """With independent noise a canary in round t of T has the mean 1/(noise sqrt(T - t)): one round has signal, T - t noise."""
     run = linear_run("transform", Once(), rounds=6, noise=0.25, seed=3, dim=6000, pool=600, spare=2000, kinds=("residual",))
     scores, first = run.scores(Afterwards()), run.planting.presence.argmax(axis=0)
     for round_number in range(6):
