@@ -104,7 +104,8 @@ def run_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise InputFileError(f"cannot read {str(file)!r}: {error}. Put back the file that the run wrote.") from None
     about = told.pop("about", {})
     sections = {name: section for name, section in told.items() if isinstance(section, dict)}
-    sections.get("run", {}).pop("workers", None)
+    for name in ("workers", "hooks"):  # they change no result
+        sections.get("run", {}).pop(name, None)
     options = sections.get("data", {}).get("options")
     if isinstance(options, dict):
         options.pop("data_dir", None)
