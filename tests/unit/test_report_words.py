@@ -64,6 +64,11 @@ def test_a_violation_is_said_to_be_one(audit):
     assert said.endswith("(client level, add or remove one), more than the epsilon = 4.38 that is claimed.")
 
 
+def test_a_narrow_violation_is_said_with_as_many_digits_as_it_takes(audit):
+    said = words.quote(changed(audit, word="VIOLATED", bound={"epsilon": 4.3783}, claimed={"epsilon": 4.3772}))
+    assert "at least 4.378 at" in said and "epsilon = 4.377 that is claimed" in said
+
+
 def test_a_weak_audit_is_said_to_be_weak(audit):
     assert words.quote(changed(audit, word="INCONCLUSIVE")).endswith("4.38, and this audit was too weak to test it.")
 
