@@ -106,3 +106,61 @@ def simulate(
 @pytest.fixture(scope="session")
 def linear_run():
     return simulate
+
+
+HOSTILE = "<script>alert(1)</script>\"'&$x_1$ </style><img src=x onerror=alert(2)>"
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """`finished("canaries.pool=0")`: the directory of a real small run with changes, each made once."""
+    found = {}
+
+    def make(*changes):
+        if changes not in found:
+            from coalmine.config import read_config
+            from coalmine.training import run
+
+            small = (
+                "participation.rounds=6",
+                "canaries.pool=40",
+                "audit.unused_rows=100",
+                "run.workers=1",
+                "run.evaluate_every=2",
+            )
+            told = read_config("tiny", [*small, *changes])
+            found[changes] = tmp_path_factory.mktemp("finished") / f"run-{len(found)}"
+            run(told, found[changes], secret_seed=5, quiet=True)
+        return found[changes]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def hostile(finished, tmp_path_factory):
+    """A run directory whose every free string tries to become markup."""
+    import json
+    import shutil
+
+    out = tmp_path_factory.mktemp("hostile") / "run"
+    shutil.copytree(finished(), out)
+    result = json.loads((out / "result.json").read_text())
+    result["caveats"].append(f"{HOSTILE}: {HOSTILE}")
+    result["versions"][HOSTILE] = HOSTILE
+    result["bounds"][0] |= {"method": HOSTILE, "multiplicity": HOSTILE, "assumptions": [HOSTILE]}
+    result["claim"] |= {"accountant": HOSTILE, "assumptions": [HOSTILE]}
+    result["claim"]["game"] = dict.fromkeys(result["claim"]["game"], HOSTILE)
+    result["verdict"]["reason"] = HOSTILE
+    result["views"][0]["view"] = HOSTILE
+    result["training"] |= {"model": HOSTILE, "participation": HOSTILE, "model_sha256": HOSTILE}
+    result["training"]["in_words"] = dict.fromkeys(("training", "learned", "canaries"), HOSTILE)
+    result["setting"] |= {"statistic": HOSTILE, "null": HOSTILE, "assignment": HOSTILE}
+    (out / "result.json").write_text(json.dumps(result))
+    text = (out / "config.toml").read_text().replace('"digits"', json.dumps(HOSTILE))
+    (out / "config.toml").write_text(text.replace('"transform"', json.dumps(HOSTILE)))
+    return out
+
+
+@pytest.fixture(scope="session")
+def hostile_text():
+    return HOSTILE

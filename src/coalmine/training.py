@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 import secrets
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +32,7 @@ from coalmine.examination import Examination
 from coalmine.federation import Federation
 from coalmine.hooks import Hook, Telling, hooks_of
 from coalmine.progress import Rounds
+from coalmine.report.finish import write_page
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory
 from coalmine.scores import Scores
@@ -93,11 +93,13 @@ def run(
     `hooks` hear of every round, beside those that the configuration names; see `coalmine.hooks`.
     """
     listening = hooks_of((*told.run.hooks, *hooks))
-    about = {
+    about: dict[str, Any] = {
         "schema": SCHEMA,
         "secret": "fresh" if secret_seed is None else "given: reproducible, not private",
         "versions": _versions(),
     }
+    if handed := _handed(given, mechanism):
+        about["handed"] = handed
     told = located(told)
     given = given or material(told)
     seed = secrets.randbits(128) if secret_seed is None else secret_seed
@@ -163,6 +165,12 @@ def _read(directory: RunDirectory) -> Finished:
 
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in _PACKAGES}
+
+
+def _handed(given: Material | None, mechanism: Mechanism | None) -> dict[str, str]:
+    """By argument of `run`, what no configuration holds: without it a run cannot be made again."""
+    names = {"given": given and given.model.name, "mechanism": mechanism and type(mechanism).__name__}
+    return {name: found for name, found in names.items() if found}
 
 
 def _same_versions(directory: RunDirectory) -> None:
@@ -236,22 +244,9 @@ class _Training:
                 training["in_words"]["hidden"] = f"by the other clients: epsilon about {hidden:.3g}"
             result = replace(result, training=plain(training), caveats=(*self._caveats(), *result.caveats))
             self.directory.write("result.json", result.to_json().encode())
-            self._report()
+            write_page(self.directory)
         self.directory.write("training.json", (json.dumps(plain(training), indent=2, sort_keys=True) + "\n").encode())
         return Finished(self.directory.path, training, result)
-
-    def _report(self) -> None:
-        """The page of the audit; without it the audit is still an audit."""
-        try:
-            from coalmine.report.page import report
-
-            self.directory.write("report.html", report(self.directory.path).encode())
-        except RunDirectoryError:  # the disk is full: what else is to be written would fail as well
-            raise
-        except ModuleNotFoundError as error:
-            sys.stderr.write(f'coalmine: no report.html was written: it needs {error.name}; pip install "coalmine[report]"\n')
-        except Exception as error:  # a page is no reason to lose an audit
-            sys.stderr.write(f"coalmine: no report.html was written: {type(error).__name__}, {error}\n")
 
     def _audit(self, watch: Watch, parameters: Vector) -> AuditResult:
         """The scores of every view, saved; then what they prove."""

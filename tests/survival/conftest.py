@@ -98,9 +98,9 @@ def orphans(mark, patience=20.0):
 
 def digests(out):
     """The SHA-256 of everything that must be equal in equal runs."""
-    paths = [out / name for name in ("model.safetensors", "scores.npz", "result.json", "training.json")]
+    paths = [out / name for name in ("model.safetensors", "scores.npz", "result.json", "report.html", "training.json")]
     paths += sorted((out / "views").glob("*.npz"))
-    assert len(paths) > 4 and not list(out.rglob("*.part"))
+    assert len(paths) > 5 and not list(out.rglob("*.part"))
     return {path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 

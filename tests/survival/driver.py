@@ -32,6 +32,7 @@ import time
 
 from coalmine import federation
 from coalmine._random import stream
+from coalmine.report import page  # noqa: F401 - once for all children, as torch
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

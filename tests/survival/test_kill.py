@@ -20,10 +20,13 @@ OTHER = (  # more state than momentum alone, secret cohorts, and sightings by la
 
 
 def moment(ended, out, trial):
-    """A random call: in the first trial at any time, then while it trains or, every third, while results are made."""
+    """A random call: in the first trial at any time, then while it trains or, every third, after that."""
     counted = json.loads(ended.calls)
-    begun, trained = (counted["marks"][str(out / name)] for name in ("config.toml", "model.safetensors"))
-    low, high = (begun, trained) if trial % 3 else (trained, counted["calls"])
+    names = ("config.toml", "model.safetensors", "result.json")
+    begun, trained, audited = (counted["marks"][str(out / name)] for name in names)
+    low, high = (begun, trained) if trial % 3 else (trained, audited)
+    if trial == 6:
+        low, high = audited, counted["calls"]
     return int(stream(3, "moment", trial).integers(low if trial else 1, high))
 
 
@@ -79,6 +82,7 @@ PLACES = {
     "half a view": ("write", "final-model.npz.part", "half", 1),
     "half a result": ("write", "result.json.part", "half", 1),
     "a result, not finished": ("rename", "result.json", "after", 1),
+    "half a page": ("write", "report.html.part", "half", 1),
     "the very end": ("rename", "training.json", "before", 1),
 }
 

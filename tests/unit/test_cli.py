@@ -23,7 +23,7 @@ from coalmine.estimators import BOUNDS
 from coalmine.participation import FixedSize, Once, Poisson, Repeated
 from coalmine.result import schema
 
-VERBS = ("run", "resume", "estimate", "plan", "account", "check", "reproduce", "selftest")
+VERBS = ("run", "resume", "estimate", "plan", "account", "check", "report", "compare", "reproduce", "selftest")
 COALMINE = Path(sys.executable).with_name("coalmine")
 DIM, COUNT = 10_000, 60
 QUICK = ("--delta", "1e-5", "--dim", str(DIM))  # an exact null; cosines in DIM dimensions

@@ -7,6 +7,7 @@
     page       report.html
     card       a fragment for the documentation of a model
     compare    several audits: axes from what differs, one table, one page
+    finish     the page at the end of a run
 
-Needs the extra `coalmine[report]`; only `evidence`, `words`, `facts` and `card` do without.
+Needs the extra `coalmine[report]`; only `evidence`, `words`, `facts`, `card` and tables do without.
 """

@@ -42,6 +42,7 @@ class Evidence:
     reference: tuple[Round, ...] = ()  # the same of the run without noise and canaries
     config: Mapping[str, Any] = field(default_factory=dict)  # as it was resolved
     versions: Mapping[str, str] = field(default_factory=dict)
+    handed: Mapping[str, str] = field(default_factory=dict)  # arguments of `coalmine.training.run` that no configuration holds
 
     @classmethod
     def of(cls, source: AuditResult | str | Path) -> Evidence:
@@ -56,14 +57,15 @@ class Evidence:
         _check_audited(path)
         result = AuditResult.load(path)
         config, about = run_config(path)
-        versions = about.get("versions")
+        versions, handed = (found if isinstance(found := about.get(name), dict) else {} for name in ("versions", "handed"))
         return cls(
             result,
             _scores(path, result),
             _rounds(path / "events.jsonl"),
             _rounds(path / "reference" / "events.jsonl"),
             config,
-            {**result.versions, **(versions if isinstance(versions, dict) else {})},
+            {**result.versions, **versions},
+            handed,
         )
 
     @property
@@ -102,7 +104,8 @@ def run_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise InputFileError(f"cannot read {str(file)!r}: {error}. Put back the file that the run wrote.") from None
     about = told.pop("about", {})
     sections = {name: section for name, section in told.items() if isinstance(section, dict)}
-    sections.get("run", {}).pop("workers", None)
+    for name in ("workers", "hooks"):  # they change no result
+        sections.get("run", {}).pop(name, None)
     options = sections.get("data", {}).get("options")
     if isinstance(options, dict):
         options.pop("data_dir", None)

@@ -61,7 +61,7 @@ def setting(evidence: Evidence) -> Rows:
         ("Relation", game.relation or "not stated"),
         ("Threat model", f"{about['view']}; {game.knowledge or 'knowledge of rounds not stated'}"),
         ("Participation", _participation(result)),
-        ("Mechanism", _mechanism(result, privacy)),
+        ("Mechanism", _mechanism(result, privacy, evidence.handed.get("mechanism"))),
         ("Accountant", _accountant(result)),
         ("Canaries", _canaries(result, canaries)),
         ("Score", f"{about['statistic']}" + (f" in {about['dim']:,} dimensions" if isinstance(about.get("dim"), int) else "")),
@@ -98,6 +98,10 @@ def reproduce(evidence: Evidence) -> Rows:
 
 def command(evidence: Evidence) -> str:
     """What to type."""
+    if evidence.handed:
+        secret = ", secret_seed=…" if evidence.given_secret else ""
+        handed = "".join(f", {name}=…" for name in sorted(evidence.handed))
+        return f'coalmine.training.run(read_config("config.toml"), "again"{handed}{secret})'
     if evidence.config:
         return "coalmine run config.toml" + (" --secret-seed …" if evidence.given_secret else "")
     result = evidence.result
@@ -110,6 +114,9 @@ def meaning(evidence: Evidence) -> str:
     """What the command gives."""
     if not evidence.config:
         return "With the scores of this audit (their fingerprint is below) the same numbers come out."
+    if evidence.handed:
+        things = ", ".join(f"{name} ({found})" for name, found in sorted(evidence.handed.items()))
+        return f"In Python, with the configuration below and what the run was handed beside it: {things}."
     if evidence.given_secret:
         return "With the configuration below and the secret seed of this run the same bits come out."
     return (
@@ -145,9 +152,10 @@ def _participation(result: AuditResult) -> str:
     return f"canaries {canaries}" + (f"; clients {clients}" if clients else "")
 
 
-def _mechanism(result: AuditResult, privacy: Mapping[str, Any]) -> str:
+def _mechanism(result: AuditResult, privacy: Mapping[str, Any], handed: str | None) -> str:
     noise = result.claim.noise_multiplier if result.claim is not None else None
-    parts = [f"Gaussian noise, multiplier {noise:g}" if noise is not None else "not stated"]
+    own = f"{handed}, handed to the run, claimed to be: " if handed else ""
+    parts = [f"{own}Gaussian noise, multiplier {noise:g}" if noise is not None else "not stated"]
     if "clip_norm" in privacy:
         adaptive = privacy.get("adaptive_clipping")
         parts.append(f"{'adaptive clipping from' if adaptive else 'clip norm'} {privacy['clip_norm']}")

@@ -193,7 +193,10 @@ def epsilon_over_rounds(rounds: Sequence[Round], claim_for_one: float | None = N
 
 
 def training_curves(rounds: Sequence[Round], reference: Sequence[Round] = (), baseline: float | None = None) -> Drawing:
-    """Loss and accuracy over rounds; the same without noise and canaries, and always saying the most frequent, if known."""
+    """Loss and accuracy over rounds; the same without noise and canaries, and always saying the most frequent, if known.
+
+    The band around the accuracy is its 95 % interval.
+    """
     loss, accuracy = series(rounds, "training_loss"), series(rounds, "accuracy")
     panels = [name for name, found in (("loss", loss), ("accuracy", accuracy)) if found[0].size > 1]
     if not panels:
@@ -210,9 +213,10 @@ def training_curves(rounds: Sequence[Round], reference: Sequence[Round] = (), ba
                 _line(each, series(reference, "accuracy"), **without)
                 number, error = series(rounds, "accuracy_error")
                 if number.size == accuracy[0].size:
-                    each.errorbar(*accuracy, 1.96 * error, color=BLUE, fmt="o-", markersize=4, capsize=2.5, label="this run")
-                else:
-                    _line(each, accuracy, color=BLUE, marker="o", markersize=4, label="this run")
+                    keep, spread = evenly(number.size), 1.96 * error
+                    edges = (accuracy[1] - spread)[keep], (accuracy[1] + spread)[keep]
+                    each.fill_between(number[keep], *edges, color=BLUE, alpha=0.16, linewidth=0)
+                _line(each, accuracy, color=BLUE, marker="o" if number.size <= 30 else "", markersize=3.5, label="this run")
                 if baseline is not None:
                     each.axhline(baseline, color=ORANGE, linewidth=1.1, linestyle=":", label="most frequent")
                 each.set_ylabel("accuracy")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 from coalmine.report.facts import Numbers, numbers
-from coalmine.report.style import BLUE, GREEN, HAIR, INK, MUTED, PAPER, Drawing, drawing, house_style
+from coalmine.report.style import BLUE, GREEN, HAIR, INK, MUTED, ORANGE, PAPER, Drawing, drawing, house_style
 from coalmine.report.words import number
 from coalmine.result import AuditResult
 
@@ -36,7 +36,7 @@ def number_line(source: AuditResult | Sequence[Numbers], *, narrow: bool = False
     rows = numbers(source) if isinstance(source, AuditResult) else list(source)
     width = NARROW if narrow else WIDE
     left, right = (3.0, 9.0) if narrow else (150.0, 20.0)
-    pitch, foot = (66.0, 26.0) if narrow else (50.0, 26.0)
+    pitch, foot = (66.0, 22.0) if narrow else (50.0, 22.0)
     with house_style():
         figure, (axes,) = drawing(width, pitch * len(rows) + foot)
         figure.set_layout_engine("none")
@@ -98,6 +98,9 @@ def _draw(axes: Axes, row: Numbers, middle: float, width: float, limit: float) -
     if row.bound.epsilon > 0:
         axes.plot([0, at(row.bound.epsilon)], [middle, middle], color=GREEN, linewidth=5, solid_capstyle="butt",
                   alpha=strong, zorder=2)  # fmt: skip
+    if row.bound.valid and row.claim is not None and row.bound.epsilon > row.claim.epsilon:  # what is above the claim
+        axes.plot([row.claim.epsilon, at(row.bound.epsilon)], [middle, middle], color=ORANGE, linewidth=5,
+                  solid_capstyle="butt", zorder=2.5)  # fmt: skip
     kind = "at least" if row.bound.valid else "roughly at least"
     below.append((row.bound.epsilon, f"{kind} {number(row.bound.epsilon)}", GREEN, row.primary))
     if row.estimate is not None:

@@ -78,7 +78,7 @@ def presentations_of(result: AuditResult) -> int | None:
 
 def claim_for(claim: Claim, times: int) -> float | None:
     """What the accountant of this claim would say for so many presentations in known rounds."""
-    if not claim.noise_multiplier:
+    if not claim.noise_multiplier or claim.game.relation not in (None, *accounting.RELATIONS):
         return None
     relation = cast("accounting.Relation | None", claim.game.relation)
     noise = claim.noise_multiplier

@@ -81,6 +81,9 @@ def svg(figure: Figure) -> str:
     """The figure as a whole SVG document, equal for equal figures."""
     written = StringIO()
     with house_style():
+        if (layout := figure.get_layout_engine()) is not None:  # once: a second time it would move by a hair
+            layout.execute(figure)
+            figure.set_layout_engine("none")
         figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
     return written.getvalue()
 
@@ -93,7 +96,7 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     text = svg(figure)
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text, flags=re.DOTALL)
-    text = re.sub(r"<title>.*?</title>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)  # would hold for the whole page, which has its own
     text = _own_ids(text, name)
     text = re.sub(r"font: ([\d.]+px) '[^']*'(, [a-z-]+)*", r"font-size: \1", text)
     text = re.sub(r"font: (bold|700|600) ([\d.]+px) '[^']*'(, [a-z-]+)*", r"font-weight: 600; font-size: \2", text)

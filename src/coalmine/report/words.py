@@ -83,9 +83,12 @@ def adversary(view: str) -> str:
 
 def quote(result: AuditResult) -> str:
     """The one sentence that may be quoted: adversary, targets, confidence, bound, game and claim, and nothing else."""
-    bound = result.bound
+    bound, violated = result.bound, verdict_word(result) == "VIOLATED"
+    least, claimed = number(bound.epsilon), number(result.claim.epsilon if result.claim is not None else 0.0)
+    if violated and result.claim is not None and least == claimed:  # rounded alike, and not alike
+        least, claimed = _told_apart(bound.epsilon, result.claim.epsilon)
     head = f"{adversary(result.setting['view'])}, looking for {_targets(result)},"
-    return f"{head} {_shown(bound, verdict_word(result) == 'VIOLATED')} {_at(result)}{_against(result)}"
+    return f"{head} {_shown(bound, least, violated)} {_at(result)}{_against(result, claimed)}"
 
 
 def noticed(result: AuditResult) -> str:
@@ -178,16 +181,22 @@ def _targets(result: AuditResult) -> str:
     return f"{inserted:,} canaries" if many == "canaries" else f"{inserted:,} canary {many}"
 
 
-def _shown(bound: LowerBound, violated: bool) -> str:
+def _told_apart(first: float, second: float) -> tuple[str, str]:
+    """Two numbers with as many digits as it takes."""
+    shown = ((f"{first:.{digits}g}", f"{second:.{digits}g}") for digits in range(4, 18))
+    return next((pair for pair in shown if pair[0] != pair[1]), (str(first), str(second)))
+
+
+def _shown(bound: LowerBound, least: str, violated: bool) -> str:
     sure = f"with {percent(bound.confidence)} confidence"
     if not bound.valid:
         how = f"by an approximate method ({bound.method}), which proves nothing,"
-        return f"would find epsilon roughly at least {number(bound.epsilon)} {how}"
+        return f"would find epsilon roughly at least {least} {how}"
     if math.isinf(bound.epsilon):
         return f"showed {sure} that no finite epsilon holds"
     if bound.epsilon == 0:
         return f"could not show {sure} any leakage: epsilon is at least 0"
-    return f"{'showed' if violated else 'could show'} {sure} that epsilon is at least {number(bound.epsilon)}"
+    return f"{'showed' if violated else 'could show'} {sure} that epsilon is at least {least}"
 
 
 def _at(result: AuditResult) -> str:
@@ -197,16 +206,15 @@ def _at(result: AuditResult) -> str:
     return f"at delta = {power_of_ten(result.bound.delta)}" + (f" ({', '.join(level)})" if level else "")
 
 
-def _against(result: AuditResult) -> str:
+def _against(result: AuditResult, claimed: str) -> str:
     if result.claim is None or result.verdict is None:
         return "; there is no claim to compare it with."
-    claimed = result.claim.epsilon
-    if math.isinf(claimed):
+    if math.isinf(result.claim.epsilon):
         return "; the claim is infinite, and nothing could exceed it."
     if result.verdict.word == "VIOLATED":
-        return f", more than the epsilon = {number(claimed)} that is claimed."
+        return f", more than the epsilon = {claimed} that is claimed."
     weak = ", and this audit was too weak to test it" if result.verdict.word == "INCONCLUSIVE" else ""
-    return f"; the claim is epsilon = {number(claimed)}{weak}."
+    return f"; the claim is epsilon = {claimed}{weak}."
 
 
 def _float(value: object) -> float:

@@ -1,0 +1,276 @@
+"""report.html: self-contained, escaped, small, equal for equal audits, and with fewer figures where less is known."""
+
+import html
+import json
+import math
+import re
+import shutil
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from coalmine import AuditResult, Claim, GaussianNull, Once, Scores, audit_scores, claim, simulate_gaussian_mechanism
+from coalmine.errors import InputFileError, RunDirectoryError
+from coalmine.report import facts
+from coalmine.report.card import card
+from coalmine.report.evidence import Evidence
+from coalmine.report.page import report
+from coalmine.report.style import VARIABLES
+
+LARGEST = 250_000
+FIGURES = ["densities", "quantiles", "rounds", "training", "share"]
+
+
+class Elements(HTMLParser):
+    """All elements of a page with their attributes, and its text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.text = [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    def values(self, name):
+        return [attributes[name] for _, attributes in self.found if name in attributes]
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    scores = simulate_gaussian_mechanism(dim=100_000, canaries=200, sigma=1.0, seed=7)
+    return scores, audit_scores(scores, delta=1e-5, claim=claim(Once(), noise_multiplier=1.0, delta=1e-5))
+
+
+@pytest.fixture(scope="module")
+def page(finished):
+    return report(finished())
+
+
+def test_the_run_writes_the_same_page(finished, page):
+    assert (finished() / "report.html").read_text(encoding="utf-8") == page
+
+
+def test_verdict_sentence_and_all_sections(page):
+    text = Elements(page).text
+    for words in ("An adversary who", "factor of", "Setting", "Diagnostics", "What this does not show", "Reproduce this"):
+        assert words in text, words
+    for name in FIGURES:
+        assert f'id="figure-{name}"' in page
+    for words in ("coalmine run config.toml", "Public seed", "given: whoever has it", "valid under the Gaussian shape"):
+        assert words in text, words
+
+
+def test_nothing_is_loaded(page):
+    elements = Elements(page)
+    assert not re.search(r"https?://(?!www\.w3\.org)", page) and "@import" not in page and "src=" not in page
+    assert all(target.startswith("#") for target in elements.values("href"))
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page))
+    scripts = [attributes for tag, attributes in elements.found if tag == "script"]
+    assert scripts == [{"type": "application/json", "id": "result"}]
+    assert not [name for _, attributes in elements.found for name in attributes if name.startswith("on")]
+
+
+def test_it_is_small_and_has_no_id_twice(page):
+    assert len(page.encode()) < LARGEST
+    ids = Elements(page).values("id")
+    assert len(ids) == len(set(ids)) and len(ids) > 10
+
+
+def test_figures_follow_the_theme(page):
+    drawn = "".join(re.findall(r"<svg role.*?</svg>", page, re.DOTALL))
+    assert "<text" in drawn and "var(--ink)" in drawn  # text as text
+    assert set(re.findall(r"#[0-9a-f]{6}\b", drawn)) <= {"#000000"}  # what matplotlib writes for its defaults
+    for name in VARIABLES.values():
+        assert page.count(f"--{name}:") == 3, name  # light, dark, print
+
+
+def test_no_time_host_path_or_secret(finished, page):
+    assert str(finished().parent) not in page and "workers" not in page and "seconds" not in page
+    assert not re.search(r"\b20\d\d-\d\d-\d\d\b", page)
+    assert json.loads((finished() / "result.json").read_text())["training"]["secret_sha256"] is None
+
+
+def test_the_result_is_inside(finished, page):
+    inside = re.search(r'<script type="application/json" id="result">(.*?)</script>', page, re.DOTALL)[1]
+    assert json.loads(inside) == AuditResult.load(finished()).to_dict()
+    assert AuditResult.from_json(inside).to_json() == (finished() / "result.json").read_text()
+
+
+def test_equal_runs_have_equal_pages(finished, page, tmp_path):
+    shutil.copytree(finished(), tmp_path / "elsewhere")
+    config = (tmp_path / "elsewhere" / "config.toml").read_text()
+    (tmp_path / "elsewhere" / "config.toml").write_text(config.replace("workers = 1", "workers = 7"))
+    assert report(tmp_path / "elsewhere") == page
+
+
+def test_hostile_strings_are_text(hostile, hostile_text):
+    page = report(hostile)
+    elements = Elements(page)
+    assert [tag for tag, _ in elements.found].count("script") == 1
+    assert not [tag for tag, _ in elements.found if tag in ("img", "iframe", "object", "link", "base")]
+    assert elements.text.count(hostile_text) >= 15
+    assert len([tag for tag, _ in elements.found if tag == "style"]) == 1
+    assert len(page.encode()) < LARGEST
+
+
+def test_hostile_strings_in_a_card(hostile):
+    text = card(hostile)
+    assert "<script" not in text and "<img" not in text and "&lt;script&gt;" in text
+
+
+def test_a_lone_result(simulated, tmp_path):
+    _, result = simulated
+    result.save(tmp_path / "result.json")
+    page = report(tmp_path / "result.json")
+    assert "CONSISTENT" in page or "INCONCLUSIVE" in page
+    assert "coalmine estimate SCORES --delta 1e-5 --claim 4.37" in page
+    assert 'id="figure-quantiles"' not in page
+    assert report(result) == page
+
+
+def test_a_lone_result_with_counts_of_its_scores(simulated):
+    kept = {"edges": [-3.0, -1.0, 1.0, 3.0], "inserted": [1, 5, 4], "held_out": [2, 6, 2]}
+    result = AuditResult.from_json(simulated[1].to_json())
+    object.__setattr__(result, "histogram", kept)
+    assert 'id="figure-densities"' in report(Evidence(result))
+    for broken in ({}, {"edges": [1.0], "inserted": []}, {**kept, "edges": ["a", "b"]}, {**kept, "inserted": [1]}):
+        object.__setattr__(result, "histogram", broken)
+        assert 'id="figure-densities"' not in report(Evidence(result))
+
+
+def test_no_claim_and_no_estimate():
+    scores = Scores.of([3.0, 4.0, 5.0, 4.5], [0.0, 1.0, 0.5, 0.2])
+    page = report(audit_scores(scores, delta=0.0))
+    assert "NO CLAIM" in page and "no claim was given" in page
+
+
+def test_everything_infinite():
+    scores = Scores.of(np.full(200, 1e6), null=GaussianNull())
+    found = audit_scores(scores, delta=1e-5, claim=Claim(math.inf, 1e-5))
+    endless = replace(found, bounds=(replace(found.bound, epsilon=math.inf),))
+    page = report(endless)
+    assert "INCONCLUSIVE" in page and "claim ∞" in page and "at least ∞" in page and "no finite epsilon holds" in page
+
+
+def test_a_fresh_secret_shows_its_fingerprint_and_a_given_one_does_not(finished):
+    evidence = Evidence.of(finished())
+    assert evidence.given_secret and evidence.secret is None
+    fresh = json.loads((finished() / "result.json").read_text())
+    fresh["caveats"] = [caveat for caveat in fresh["caveats"] if not caveat.startswith("secret seed")]
+    fresh["training"]["secret_sha256"] = "ab" * 32
+    found = Evidence(AuditResult.from_json(json.dumps(fresh)), config=evidence.config)
+    assert found.secret == "ab" * 32
+    assert f"SHA-256 {'ab' * 32}" in report(found) and "not the same bits" in report(found)
+
+
+def test_what_a_run_was_handed_is_named(tmp_path):
+    from coalmine.config import read_config
+    from coalmine.mechanisms import Gaussian
+    from coalmine.training import run
+
+    class Mine(Gaussian):
+        pass
+
+    small = ["participation.rounds=4", "canaries.pool=20", "audit.unused_rows=100", "run.workers=1", "audit.bound=anytime"]
+    run(read_config("tiny", small), tmp_path / "run", mechanism=Mine(1.0, 0.5), secret_seed=1, quiet=True)
+    text = Elements((tmp_path / "run" / "report.html").read_text(encoding="utf-8")).text
+    assert 'coalmine.training.run(read_config("config.toml"), "again", mechanism=…, secret_seed=…)' in text
+    assert "handed beside it: mechanism (Mine)" in text and "Mine, handed to the run" in text
+
+
+def test_the_shown_configuration_is_toml_that_a_run_takes(finished):
+    from coalmine.config import fingerprint, parse_config
+
+    shown = facts.toml(Evidence.of(finished()).config)
+    assert fingerprint(parse_config(shown)) == AuditResult.load(finished()).training["config_sha256"]
+
+
+def test_the_configuration_of_the_page_names_no_folder(tmp_path):
+    (tmp_path / "config.toml").write_text(
+        '[data.options]\ndata_dir = "/home/someone/data"\n[participation]\ntrace = "/home/someone/trace.csv"\n'
+        '[run]\nworkers = 9\nhooks = ["mlflow"]\n'
+    )
+    from coalmine.report.evidence import run_config
+
+    told, about = run_config(tmp_path)
+    assert "someone" not in json.dumps(told) and about == {}
+    assert told["run"] == {}
+    assert told["participation"]["trace"] == "trace.csv"
+
+
+def test_directories_that_have_no_audit(finished, tmp_path):
+    with pytest.raises(RunDirectoryError, match="without canaries"):
+        report(finished("canaries.pool=0"))
+    assert not (finished("canaries.pool=0") / "report.html").exists()
+    with pytest.raises(RunDirectoryError, match="not a run directory"):
+        report(tmp_path)
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(RunDirectoryError, match="coalmine resume"):
+        report(tmp_path)
+
+
+def test_scores_of_another_run_are_refused(finished, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished(), out)
+    shutil.copy(finished("privacy.noise_multiplier=2.0") / "scores.npz", out / "scores.npz")
+    with pytest.raises(InputFileError, match="not those that its result"):
+        report(out)
+
+
+def test_broken_events_and_configurations(finished, page, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished(), out)
+    with (out / "events.jsonl").open("a") as file:
+        file.write('{"round": "x", "training_loss": "y"}\n[1]\n{"round": null}\n{"round": 7, "canary_sh')
+    assert report(out) == page
+    (out / "events.jsonl").write_bytes(b"\xff\xfe")
+    assert 'id="figure-rounds"' not in report(out)
+    (out / "config.toml").write_text("no toml")
+    with pytest.raises(InputFileError, match=r"config\.toml"):
+        report(out)
+
+
+def test_canaries_of_several_presentations_are_shown_by_them(finished):
+    out = finished(
+        *("participation.pattern=poisson", "participation.cohort_size=40", "canaries.pattern=as-clients", "canaries.pool=400"),
+        "participation.rounds=12",
+    )
+    page = report(out)
+    assert 'id="figure-presentations"' in page and "claim for one presentation" in page
+
+
+def test_a_model_card(finished):
+    text = card(finished())
+    assert text.startswith("## Privacy audit\n\n**") and "\n> An adversary who" in text
+    assert "| known others (decides) |" in text and "What this does not show:" in text
+    assert len([line for line in text.splitlines() if line.startswith("|")]) == 6
+    assert html.unescape(text).count("SHA-256") == 1
+
+
+def test_a_failing_page_does_not_lose_the_audit(monkeypatch, capsys, tmp_path):
+    from coalmine.config import read_config
+    from coalmine.report import page
+    from coalmine.training import run
+
+    def fail(source):
+        raise ZeroDivisionError("no page today")
+
+    monkeypatch.setattr(page, "report", fail)
+    small = ["participation.rounds=4", "canaries.pool=20", "audit.unused_rows=100", "run.workers=1", "audit.bound=anytime"]
+    done = run(read_config("tiny", small), tmp_path / "run", secret_seed=1, quiet=True)
+    assert done.result is not None and (tmp_path / "run" / "training.json").exists()
+    assert not (tmp_path / "run" / "report.html").exists()
+    assert capsys.readouterr().err == "coalmine: no report.html was written: ZeroDivisionError, no page today\n"
+    monkeypatch.undo()
+    for module in [name for name in sys.modules if name.startswith("coalmine.report")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    run(read_config("tiny", small), tmp_path / "other", secret_seed=1, quiet=True)
+    assert 'pip install "coalmine[report]"' in capsys.readouterr().err

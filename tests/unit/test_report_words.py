@@ -1,0 +1,167 @@
+"""The sentences of a report: right for every view, unit, verdict and kind of bound."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from coalmine import Claim, Game, Once, audit_scores, claim, simulate_gaussian_mechanism
+from coalmine.contracts import Verdict
+from coalmine.report import words
+
+DELTA = 1e-5
+
+
+@pytest.fixture(scope="module")
+def audit():
+    scores = simulate_gaussian_mechanism(dim=100_000, canaries=300, sigma=1.0, seed=7)
+    return audit_scores(scores, delta=DELTA, claim=claim(Once(), noise_multiplier=1.0, delta=DELTA))
+
+
+def changed(result, *, word=None, bound=None, claimed=None, **setting):
+    """The same audit with another verdict, bound, claim or setting."""
+    if bound:
+        result = replace(result, bounds=(replace(result.bound, **bound), *result.bounds[1:]))
+    if claimed:
+        result = replace(result, claim=replace(result.claim, **claimed))
+    if word:
+        result = replace(result, verdict=Verdict(word, f"because of {word}", 8.9, 1.84))
+    return replace(result, setting={**result.setting, **setting})
+
+
+def test_the_whole_sentence(audit):
+    shown = changed(audit, word="CONSISTENT", bound={"epsilon": 1.829}, view="known others", assignment="coins")
+    shown = replace(shown, design=replace(shown.design, inserted=300, pool=600))
+    assert words.quote(shown) == (
+        "An adversary who sees every release and knows the rounds of its target and all other updates, looking for 300 of 600 "
+        "coin-flipped clients, could show with 95% confidence that epsilon is at least 1.83 at delta = 1e-5 (client level, add "
+        "or remove one); the claim is epsilon = 4.38."
+    )
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        ("final model", "who sees only the final model"),
+        ("final model, with its start", "its start included"),
+        ("every release", "but not who took part when"),
+        ("every release, after momentum", "every step of the model"),
+        ("known rounds", "knows in which rounds its target took part"),
+        ("known others", "and all other updates"),
+        ("one release", "who sees one release,"),
+        ("unstated", "whose view was not stated"),
+        ("my own", "with the view “my own”"),
+        ("known rounds, within encoder.weight", "took part, limited to the layer encoder.weight"),
+    ],
+)
+def test_every_view_has_its_adversary(audit, view, said):
+    assert said in words.quote(changed(audit, view=view))
+
+
+def test_a_violation_is_said_to_be_one(audit):
+    said = words.quote(changed(audit, word="VIOLATED", bound={"epsilon": 6.13}))
+    assert "showed with 95% confidence that epsilon is at least 6.13 at delta = 1e-5" in said
+    assert said.endswith("(client level, add or remove one), more than the epsilon = 4.38 that is claimed.")
+
+
+def test_a_narrow_violation_is_said_with_as_many_digits_as_it_takes(audit):
+    said = words.quote(changed(audit, word="VIOLATED", bound={"epsilon": 4.3783}, claimed={"epsilon": 4.3772}))
+    assert "at least 4.378 at" in said and "epsilon = 4.377 that is claimed" in said
+
+
+def test_a_weak_audit_is_said_to_be_weak(audit):
+    assert words.quote(changed(audit, word="INCONCLUSIVE")).endswith("4.38, and this audit was too weak to test it.")
+
+
+def test_nothing_shown_is_not_a_bound(audit):
+    said = words.quote(changed(audit, word="CONSISTENT", bound={"epsilon": 0.0}))
+    assert "could not show with 95% confidence any leakage: epsilon is at least 0 at delta" in said
+
+
+def test_no_claim(audit):
+    said = words.quote(replace(audit, claim=None, verdict=None))
+    assert said.endswith("; there is no claim to compare it with.")
+    assert words.verdict_word(replace(audit, verdict=None)) == "NO CLAIM"
+
+
+def test_infinite_numbers(audit):
+    assert "no finite epsilon holds" in words.quote(changed(audit, word="VIOLATED", bound={"epsilon": math.inf}))
+    assert "the claim is infinite" in words.quote(changed(audit, word="INCONCLUSIVE", claimed={"epsilon": math.inf}))
+
+
+def test_an_approximate_method_proves_nothing():
+    scores = simulate_gaussian_mechanism(dim=100_000, canaries=100, sigma=1.0, seed=7)
+    approximate = audit_scores(scores, delta=DELTA, method="pointwise")
+    said = words.quote(approximate)
+    assert "approximate method" in said and "which proves nothing" in said
+    assert "showed" not in said and "could show" not in said and "confidence" not in said
+    assert any(limit.startswith("A proof.") for limit in words.not_shown(approximate))
+
+
+@pytest.mark.parametrize(
+    ("game", "targets", "level"),
+    [
+        (Game("client", "replace-one"), "canary clients,", "(client level, replace one)"),
+        (Game("example", "add-or-remove-one"), "canary examples,", "(example level, add or remove one)"),
+        (Game(), "300 canaries,", "at delta = 1e-5;"),
+    ],
+)
+def test_every_unit_and_relation(audit, game, targets, level):
+    shown = changed(audit, word="CONSISTENT", claimed={"game": game}, assignment="fixed")
+    assert targets in words.quote(shown) and level in words.quote(shown)
+
+
+def test_confidence_is_not_rounded(audit):
+    assert "with 99.9% confidence" in words.quote(changed(audit, bound={"confidence": 0.999}))
+
+
+def test_what_would_have_been_noticed(audit):
+    noticed = words.noticed
+    assert noticed(changed(audit, word="CONSISTENT")).startswith(
+        "Would have noticed noise too small by a factor of 1.8: a true epsilon"
+    )
+    assert noticed(changed(audit, word="INCONCLUSIVE")).startswith("Only noise too small by a factor of 1.8 or more")
+    blind = replace(audit, verdict=replace(audit.verdict, noticeable_noise_factor=math.inf))
+    assert noticed(blind) == "No lack of noise would have been noticed."
+    assert "any leak from epsilon" in noticed(replace(audit, verdict=None))
+
+
+def test_the_reason_does_not_repeat_what_would_have_been_noticed(audit):
+    assert words.gloss(audit) == "no leak above the claim was found"
+    only = "only noise too small by a factor of 2.2 would have been noticed; half the noise would probably have been missed"
+    shown = replace(audit, verdict=Verdict("INCONCLUSIVE", only, 8.9, 2.2))
+    assert words.gloss(shown) == "half the noise would probably have been missed"
+    shown = replace(audit, verdict=Verdict("VIOLATED", "with 95% confidence; more", 8.9, 2.2))
+    assert words.gloss(shown) == "with 95% confidence; more"
+
+
+@pytest.mark.parametrize("word", ["VIOLATED", "CONSISTENT", "INCONCLUSIVE", None])
+def test_what_is_not_shown_begins_with_the_verdict(audit, word):
+    shown = changed(audit, word=word) if word else replace(audit, verdict=None)
+    first = {"VIOLATED": "Why", "CONSISTENT": "That the training is private", "INCONCLUSIVE": "Whether the claim holds"}
+    limits = words.not_shown(shown)
+    assert limits[0].startswith(first.get(word, "Whether any claim holds"))
+    assert any("single examples" in limit for limit in limits)
+
+
+def test_clients_that_take_part_more_often_are_named(audit):
+    shown = replace(audit, training={"participation": "12 times", "epsilon_of_clients": "inf"})
+    assert any("clients 12 times" in limit and "epsilon = ∞" in limit for limit in words.not_shown(shown))
+
+
+def test_diagnostics_in_words(audit):
+    found = dict(words.diagnostics(audit))
+    assert "as assumed" in found["Width"] and "standard deviations above the null" in found["Gap"]
+    suspicious = replace(audit, diagnostics={**audit.diagnostics, "variance_p_value": 1e-9})
+    assert "not as assumed" in dict(words.diagnostics(suspicious))["Width"]
+    assert "not tested" in dict(words.diagnostics(replace(audit, diagnostics={})))["Shape"]
+
+
+def test_caveats_have_names(audit):
+    shown = replace(audit, caveats=("scope: one run", "no colon here"))
+    assert words.caveats(shown) == [("scope", "one run"), ("note", "no colon here")]
+
+
+def test_a_stated_claim_without_a_game(audit):
+    stated = replace(audit, claim=Claim(3.0, DELTA), game=Game())
+    assert "canaries" in words.quote(stated) and "level" not in words.quote(stated)
