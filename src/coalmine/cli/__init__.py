@@ -96,7 +96,7 @@ def run(
     _say(f"run directory: {where}", quiet)
     with _interruptible(where):
         finished = train(told, where, secret_seed=secret_seed, hooks=hook or (), quiet=quiet)
-    _finish(finished, as_json)
+    _finish(finished, as_json, quiet)
 
 
 @app.command()
@@ -117,7 +117,7 @@ def resume(
 
     with _interruptible(directory):
         finished = go_on(directory, workers=workers, hooks=hook or (), quiet=quiet)
-    _finish(finished, as_json)
+    _finish(finished, as_json, quiet)
 
 
 @app.command()
@@ -378,9 +378,11 @@ def _interruptible(directory: Path) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _finish(finished: Any, as_json: bool) -> None:
-    """What a run ended with; a violation is an exit code."""
+def _finish(finished: Any, as_json: bool, quiet: bool) -> None:
+    """What a run ended with, and where its page is; a violation is an exit code."""
     _show(finished, as_json)
+    if (finished.directory / "report.html").is_file():
+        _say(f"report: {finished.directory / 'report.html'}", quiet)
     if finished.result is not None and finished.result.verdict is not None and finished.result.verdict.word == "VIOLATED":
         raise typer.Exit(VIOLATED)
 

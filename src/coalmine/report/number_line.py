@@ -16,6 +16,7 @@ from coalmine.result import AuditResult
 WIDE, NARROW = 720.0, 326.0
 _LETTER = 0.56  # mean width of a letter, in font sizes: what labels are kept apart by
 _SIZE = 9.5
+_FARTHEST = 8.0  # times the largest claim: what lies beyond is an arrow, so that the rest can still be told apart
 
 
 class _Label(NamedTuple):
@@ -57,9 +58,10 @@ def number_line(source: AuditResult | Sequence[Numbers], *, narrow: bool = False
 
 
 def _limit(rows: Sequence[Numbers]) -> float:
-    """The right end: everything finite but ceilings far away."""
+    """The right end: everything finite but ceilings far away, and what is many times the largest claim."""
     wanted = [value for row in rows for value in _values(row) if math.isfinite(value)]
-    largest = max(wanted, default=1.0) or 1.0
+    claims = [row.claim.epsilon for row in rows if row.claim is not None and 0 < row.claim.epsilon < math.inf]
+    largest = min(max(wanted, default=1.0) or 1.0, _FARTHEST * max(claims, default=math.inf))
     ceilings = [row.bound.ceiling for row in rows if row.bound.ceiling <= 1.6 * largest]
     return 1.1 * max(largest, *ceilings, 0.1)
 
@@ -108,7 +110,8 @@ def _draw(axes: Axes, row: Numbers, middle: float, width: float, limit: float) -
         axes.plot([low, high], [middle, middle], color=BLUE, linewidth=1.8, zorder=3)
         for end in (low, high):
             axes.plot([end, end], [middle - 4, middle + 4], color=BLUE, linewidth=1.4, zorder=3)
-        axes.plot([at(row.estimate.epsilon)], [middle], "o", color=BLUE, markersize=7, markeredgecolor=PAPER, zorder=4)
+        mark = "o" if row.estimate.epsilon <= limit else ">"
+        axes.plot([at(row.estimate.epsilon)], [middle], mark, color=BLUE, markersize=7, markeredgecolor=PAPER, zorder=4)
         below.append((row.estimate.epsilon, f"about {number(row.estimate.epsilon)} ({row.interval})", BLUE, False))
     if row.claim is not None:
         axes.plot([at(row.claim.epsilon)] * 2, [middle - 9, middle + 5], color=INK, linewidth=2, zorder=5)

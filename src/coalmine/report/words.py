@@ -27,13 +27,15 @@ _RELATIONS = {"add-or-remove-one": "add or remove one", "replace-one": "replace 
 def number(value: float) -> str:
     """Three digits, as epsilons are shown; infinity has its own sign.
 
-    >>> number(7.5463), number(9.997), number(0.0), number(float("inf")), number(123.456)
-    ('7.55', '10.0', '0', '∞', '123')
+    >>> number(7.5463), number(9.997), number(0.0), number(float("inf")), number(123.456), number(2106.3), number(7.4681e8)
+    ('7.55', '10.0', '0', '∞', '123', '2,106', '7.5e8')
     """
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
+    if abs(value) >= 1e6:
+        return f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
     if abs(value) >= 99.95:
-        return f"{value:.0f}"
+        return f"{value:,.0f}"
     return f"{value:#.3g}" if abs(value) >= 1 else f"{value:.3g}"
 
 

@@ -20,7 +20,7 @@ def page(exam: Exam) -> str:
     audits = []
     for row in exam.rows:
         found = INMATES.get(row.name)
-        what = found.bug if found else f"{SETTINGS[row.setting].about}."
+        what = found.bug if found else _sentence(SETTINGS[row.setting].about)
         if row.where is not None:
             what += f" {row.located} of {row.caught} name the layer, {row.where}."
         if row.visible is False:
@@ -30,3 +30,7 @@ def page(exam: Exam) -> str:
         columns = {"caught": f"{row.caught} of {len(row.papers)}", "what": what}
         audits.append(Audited(row.name, first[row.name], columns))
     return comparison("The bug zoo", audits, lead=_LEAD, axes=("caught",))
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
