@@ -196,6 +196,12 @@ class Config(_Section):
             raise ValueError(f"audit: {audit.bound!r} is approximate and cannot decide; name it in audit.also.")
         if audit.view == "every-release" and audit.bound == "anytime":
             raise ValueError("audit: the anytime bound is for sums of scores, not for the maximum of view 'every-release'.")
+        unfit = [name for name in (audit.bound, *audit.also) if name == "anytime" or name.startswith("one-run")]
+        if audit.view == "unknown-rounds" and unfit:
+            raise ValueError(
+                f"audit: {unfit[0]!r} does not go with view 'unknown-rounds', whose likelihood ratios are no shifted normals and "
+                "are compared with unused directions, which had no coins; use 'band'."
+            )
         if audit.bound.startswith("one-run") and audit.null == "unused":
             raise ValueError("audit: one-run bounds need coins, which unused directions did not have; use null = 'law'.")
         if 0 < self.canaries.pool < LEAST_POOL:

@@ -110,6 +110,8 @@ def test_resume_does_not_go_on_with_another_mechanism_or_model(tmp_path, monkeyp
         (["audit.also=['nope']"], "'nope' is no bound"),
         (["audit.bound=pointwise"], "cannot decide"),
         (["audit.view=every-release", "audit.bound=anytime"], "not for the maximum"),
+        (["audit.view=unknown-rounds", "audit.bound=one-run"], "does not go with view"),
+        (["audit.view=unknown-rounds", "audit.also=['anytime']"], "does not go with view"),
         (["canaries.pool=1"], "at least 10, or 0"),
         (["audit.unused_rows=1"], "greater than or equal to 100"),
         (["participation.cohort_size=100"], "make cohorts of"),

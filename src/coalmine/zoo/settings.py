@@ -60,7 +60,7 @@ SETTINGS = {
         Setting(
             "layers",
             "noise 1; known others, of the whole and of every layer",
-            ("privacy.noise_multiplier=1.0", "audit.layers=true", "audit.unused_rows=400"),
+            ("privacy.noise_multiplier=1.0", "audit.layers=true", "audit.unused_rows=128"),
         ),
         Setting(
             "adaptive",
