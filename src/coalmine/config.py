@@ -199,8 +199,8 @@ class Config(_Section):
         unfit = [name for name in (audit.bound, *audit.also) if name == "anytime" or name.startswith("one-run")]
         if audit.view == "unknown-rounds" and unfit:
             raise ValueError(
-                f"audit: {unfit[0]!r} does not go with view 'unknown-rounds', whose likelihood ratios are no shifted normals and "
-                "are compared with unused directions, which had no coins; use 'band'."
+                f"audit: {unfit[0]!r} does not go with view 'unknown-rounds', whose likelihood ratios are no shifted normals "
+                "and are compared with unused directions, which had no coins; use 'band'."
             )
         if audit.bound.startswith("one-run") and audit.null == "unused":
             raise ValueError("audit: one-run bounds need coins, which unused directions did not have; use null = 'law'.")
