@@ -162,7 +162,7 @@ class Exam:
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
     def __str__(self) -> str:
-        lines = [f"{'':<20}{'caught':>9}  {'claim':>8}{'median bound':>14}  {'seen by':<40}"]
+        lines = [f"{'':<26}{'caught':>11}  {'claim':>8}{'median bound':>14}  seen by"]
         for title, visible in (("bugs", True), ("bugs that this cannot see", False), ("correct", None)):
             rows = [row for row in self.rows if row.visible is visible]
             if rows:
@@ -178,7 +178,7 @@ def _line(row: Row) -> str:
     if row.where is not None:
         seen += f" ({row.located} of {row.caught} name it)"
     mark = " " if row.passed else "!"
-    return f"{mark} {row.name:<18}{caught:>9}  {row.claim:>8.3g}{row.bound:>14.3g}  {seen}"
+    return f"{mark} {row.name:<24}{caught:>11}  {row.claim:>8.3g}{row.bound:>14.3g}  {seen}"
 
 
 def most_accused(runs: int) -> int:

@@ -36,6 +36,7 @@ def _material(setting: Setting) -> Material:
     return material(setting.told)
 
 
+_DEEP = "model.options.hidden=[96, 96, 96, 96, 96, 96]"
 _TWICE = ("participation.pattern=epochs", "participation.epochs=2", "participation.rounds=16")
 _CHAT = (
     "data.source=chat",
@@ -59,8 +60,13 @@ SETTINGS = {
         Setting("rounds", "the same; known rounds, so that clients hide canaries", ("audit.view=known-rounds",)),
         Setting(
             "layers",
-            "noise 1; known others, of the whole and of every layer",
-            ("privacy.noise_multiplier=1.0", "audit.layers=true", "audit.unused_rows=128"),
+            "seven layers, noise 1; known others, of the whole and of every layer",
+            (
+                _DEEP,
+                "privacy.noise_multiplier=1.0",
+                "audit.layers=true",
+                "audit.unused_rows=128",
+            ),
         ),
         Setting(
             "adaptive",
@@ -74,8 +80,9 @@ SETTINGS = {
         ),
         Setting(
             "afterwards",
-            "24 rounds; from a canary's first round on",
+            "24 rounds, seven layers; from a canary's first round on",
             (
+                _DEEP,
                 "participation.pattern=epochs",
                 "participation.epochs=3",
                 "participation.rounds=24",
