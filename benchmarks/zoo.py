@@ -13,6 +13,7 @@ from pathlib import Path
 from coalmine.contracts import plain
 from coalmine.progress import track
 from coalmine.report.style import BLUE, GREEN, MUTED, ORANGE, drawing, house_style, svg
+from coalmine.report.words import number
 from coalmine.zoo import INMATES, SETTINGS, Exam, examine
 from coalmine.zoo.exam import Row, most_accused
 from coalmine.zoo.page import page
@@ -52,18 +53,14 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def large(value: float) -> str:
-    return f"{value:.3g}" if value < 1e4 else f"{value:.0e}".replace("e+0", "e")
-
-
 def tables(exam: Exam) -> dict[str, str]:
     rows = {kind: [row for row in exam.rows if row.visible is kind] for kind in (True, False, None)}
     bugs = [
         (
             f"[{row.name}](#{row.name})",
             caught(row),
-            large(row.claim),
-            large(row.bound),
+            number(row.claim),
+            number(row.bound),
             f"{row.papers[0].method}, {row.view}",
             f"{row.located} of {row.caught} name `{row.where}`" if row.where else "",
         )
@@ -73,7 +70,7 @@ def tables(exam: Exam) -> dict[str, str]:
         (f"[{row.name}](#{row.name})", caught(row), INMATES[row.name].seen, INMATES[row.name].instead) for row in rows[False]
     ]
     right = [
-        (row.setting, SETTINGS[row.setting].about, f"{caught(row)}", f"{most_accused(len(row.papers))}", large(row.claim))
+        (row.setting, SETTINGS[row.setting].about, f"{caught(row)}", f"{most_accused(len(row.papers))}", number(row.claim))
         for row in rows[None]
     ]
     return {
@@ -142,7 +139,13 @@ def main() -> None:
     folder = told.output.parent
     text = Path(__file__).with_name("zoo.md.in").read_text(encoding="utf-8")
     known = {**tables(exam), **power_tables(checked), "INMATES": inmates()}
-    known |= {"MINUTES": f"{minutes:.0f}", "SEEDS": str(told.seeds), "CORRECT": str(told.correct), "RUNS": str(told.power)}
+    known |= {
+        "MINUTES": f"{minutes:.0f}",
+        "SEEDS": str(told.seeds),
+        "CORRECT": str(told.correct),
+        "LAST": str(told.correct - 1),
+        "RUNS": str(told.power),
+    }
     for name, value in known.items():
         text = text.replace(f"@{name}@", value)
     told.output.write_text(text, encoding="utf-8")

@@ -107,7 +107,7 @@ SETTINGS = {
         ),
         Setting(
             "poisson-known",
-            "the same; known others, beside the claim without amplification",
+            "16 rounds of Poisson sampling at 1/8, noise 0.5; known others, beside the claim without amplification",
             (
                 "data.options.group=4",
                 "participation.pattern=poisson",
@@ -131,6 +131,6 @@ SETTINGS = {
                 "audit.null=law",
             ),
         ),
-        Setting("chat", "a character LSTM on chats, whose writers have 1 to 100 utterances; known others", _CHAT),
+        Setting("chat", "a character LSTM on chats, whose writers have 20 to 100 utterances; known others", _CHAT),
     )
 }
