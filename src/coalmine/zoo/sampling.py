@@ -127,7 +127,7 @@ class ShuffledWithAPublicSeed:
     "sampled",
     "Chua et al. 2024, as above, with an order that nobody knows.",
     visible=False,
-    instead="The rounds themselves: nobody takes part twice in an epoch, which Poisson sampling would let a quarter of them do; "
+    instead="The rounds: nobody takes part twice in an epoch, which Poisson sampling would let a quarter of them do, "
     "and an accountant for shuffling.",
 )
 class ShuffledInSecret:
