@@ -32,13 +32,20 @@ def simulated():
     return audit_scores(scores, delta=1e-5, claim=claim(Once(), noise_multiplier=1.0, delta=1e-5))
 
 
-def test_one_key_that_differs(finished):
+def test_one_key_that_differs(finished, monkeypatch):
     found = compare([finished(LOUD), finished()])
     assert found.axes == ("noise multiplier",)
     assert [row.columns["noise multiplier"] for row in found.rows] == ["0.5", "1"]  # by size, not as given
     assert found.grid is None
+    monkeypatch.setenv("COLUMNS", "140")
     shown = str(found)
     assert "2 runs by noise multiplier" in shown and "at least" in shown and "accuracy" in shown
+
+
+def test_on_a_narrow_terminal_no_verdict_and_no_number_is_broken(finished, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = str(compare([finished(LOUD), finished()]))
+    assert "CONSISTENT" in shown and all(row.cells()["about"] in shown for row in compare([finished(LOUD), finished()]).rows)
 
 
 def test_two_keys_make_a_grid(finished):

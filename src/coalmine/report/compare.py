@@ -27,6 +27,7 @@ from coalmine.result import AuditResult
 SCHEMA = "coalmine-comparison/1"
 _IGNORED = ("run.seed", "run.workers", "run.evaluate_every", "run.reference")  # none of them changes what is compared
 _MARKS = {"VIOLATED": "✕", "CONSISTENT": "✓", "INCONCLUSIVE": "?", words.NO_CLAIM: "–"}
+_WIDEST = 200  # columns of a table in a terminal
 
 
 @dataclass(frozen=True)
@@ -291,12 +292,12 @@ def _factor(result: AuditResult) -> str:
 
 
 def _printed(table: Any) -> str:
-    """A rich table as text, as wide as the terminal, or as it needs where there is none."""
+    """A rich table as text, as wide as it needs: numbers and verdicts are not broken for a narrow terminal's sake."""
     import shutil
 
     from rich.console import Console
 
-    width = max(shutil.get_terminal_size((140, 24)).columns, 60)
-    console = Console(file=StringIO(), width=width, color_system=None, highlight=False, markup=False)
+    console = Console(file=StringIO(), width=1000, color_system=None, highlight=False, markup=False)
+    console.width = max(shutil.get_terminal_size((140, 24)).columns, min(console.measure(table).maximum, _WIDEST))
     console.print(table)
     return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip().splitlines())  # type: ignore[attr-defined]
