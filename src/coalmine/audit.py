@@ -24,6 +24,7 @@ from coalmine.verdict import Visible, judge
 
 POWER = 0.8
 _REPLICATES = 50  # of a simulated maximum
+_CLEARLY = 1.5  # times what a layer would show if the fault were everywhere
 
 
 def audit_scores(
@@ -103,6 +104,7 @@ class Measured:
     scores: Scores
     claim: Claim
     visible: Visible | None = None  # see `coalmine.verdict.judge`
+    share: float = 1.0  # of the canaries' length that lies in what was seen: less than 1 within a layer
 
 
 def audit_views(
@@ -119,14 +121,15 @@ def audit_views(
     """One result of several views of a run.
 
     Of the `deciding` ones (a view of everything, then of each layer) any may convict, so they share the confidence. The result
-    is that of the layer whose bound is farthest above its claim, if some layers convict and others do not: it says where. Else
+    is that of a layer if the fault is in it: the layer convicts, and shows more than its share of what everything shows. Else
     it is that of everything. The others are shown. What is `beside` decides nothing.
     """
     shared = 1 - (1 - confidence) / len(deciding)
     how: dict[str, Any] = {"delta": delta, "method": method, "also": also}
     how |= {"presentations": presentations, "fit_maximum": fit_maximum}
     found = [audit_scores(each.scores, claim=each.claim, visible=each.visible, confidence=shared, **how) for each in deciding]
-    result = found.pop(_telling([_excess(each) for each in found]))
+    gaps, shares = [_gap(each.scores) for each in deciding], [each.share for each in deciding]
+    result = found.pop(_telling([_excess(each) for each in found], gaps, shares))
     shown = [_beside(each) for each in found]
     failed = []
     for each in beside:
@@ -142,15 +145,33 @@ def audit_views(
     return replace(result, views=tuple(shown), caveats=(*failed, *result.caveats))
 
 
-def _telling(excesses: Sequence[float]) -> int:
-    """Which of several statements to tell first: the worst layer, if the fault is in some of them; else that of everything.
+def _telling(excesses: Sequence[float], gaps: Sequence[float], shares: Sequence[float]) -> int:
+    """Which of several statements to tell first: that of a layer if the fault is in it, else that of everything.
 
-    >>> _telling([5.0, 9.0, -1.0]), _telling([5.0, 9.0, 8.0]), _telling([5.0, -1.0, -1.0]), _telling([-1.0, -2.0])
-    (1, 0, 0, 0)
+    A fault of the whole shows in every layer, by the layer's share of the canary's length: gap * share. A layer is named if it
+    convicts and shows clearly more than that, or if the whole does not convict.
+
+    >>> _telling([5.0, 9.0, -1.0], gaps=[4.0, 6.0, 1.0], shares=[1.0, 0.5, 0.5])     # the first layer shows 6 instead of 2
+    1
+    >>> _telling([90.0, 9.0, -1.0], gaps=[14.0, 6.0, 1.0], shares=[1.0, 0.5, 0.1])   # 6 of 7: too little noise everywhere
+    0
+    >>> _telling([-1.0, -2.0], gaps=[1.0, 1.0], shares=[1.0, 0.5])
+    0
     """
-    layers = [place for place in range(1, len(excesses)) if excesses[place] > 0]
-    everywhere = len(layers) == len(excesses) - 1 and excesses[0] > 0
-    return 0 if not layers or everywhere else max(layers, key=lambda place: excesses[place])
+    worse = [
+        place
+        for place in range(1, len(excesses))
+        if excesses[place] > 0 and (excesses[0] <= 0 or gaps[place] > _CLEARLY * shares[place] * gaps[0])
+    ]
+    return max(worse, key=lambda place: excesses[place], default=0)
+
+
+def _gap(scores: Scores) -> float:
+    """How far inserted scores are from the null on average, in its standard deviations; 0 if nobody knows."""
+    try:
+        return float(standardise(scores)[0].mean())
+    except (AuditError, ValueError):
+        return 0.0
 
 
 def _excess(result: AuditResult) -> float:

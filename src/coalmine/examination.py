@@ -60,6 +60,7 @@ class Examination:
     watch: Watch
     record: Record
     parameters: Vector  # of the final model
+    stated: Claim | None = None  # what was claimed, if it is not what the rounds and the mechanism that ran deserve
 
     def deciding(self) -> list[Measured]:
         """The primary view, of everything and of each layer."""
@@ -80,6 +81,8 @@ class Examination:
         """What a view sees, scored against the null that was chosen before the run, and its claim."""
         watch, plants, privacy, noise = self.watch, self.watch.plants, self.told.privacy, self.job.mechanism.noise_multiplier
         claim = view.claim(plants.planting, noise_multiplier=noise, delta=privacy.delta)
+        if self.stated is not None:
+            claim = replace(self.stated, game=view.game(plants.planting))
         choice = self._null(claim) if self.told.audit.null == "auto" else self.told.audit.null
         if view.sees in ("drift", "model"):
             start = self.job.model.initial(self.told.run.seed) if view.sees == "drift" else np.float32(0)
@@ -89,7 +92,8 @@ class Examination:
         visible = watch.visible(view, self.record.events(), noise, privacy.delta) if noise else None
         if visible is not None:  # for `check`, which only has the result
             claim = replace(claim, half_noise_epsilon=visible(HALF_NOISE))
-        return Measured(view.scores(seen, plants.planting, plants.canaries, null=choice), claim, visible)
+        share = 1.0 if layer is None else float(layer.reach.mean())
+        return Measured(view.scores(seen, plants.planting, plants.canaries, null=choice), claim, visible, share)
 
     def _null(self, claim: Claim) -> Literal["law", "unused"]:
         """Unused directions assume nothing; the law has no ceiling. Which one depends on nothing that the run can change.

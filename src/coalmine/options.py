@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coalmine import _validate, accounting
+from coalmine.canaries import FAMILIES
+from coalmine.canaries.transform import SIGNS_SLACK
 from coalmine.contracts import Claim, Game, Null, Verdict
 from coalmine.data import SOURCES
 from coalmine.estimators._rates import AllThresholds, Fixed, Split
 from coalmine.estimators.one_run import Guesses
+from coalmine.estimators.power import Design
 from coalmine.nulls import CosineNull, MaxNull
 from coalmine.participation import FixedSize, Once, Participation, Poisson, Repeated
 
@@ -56,6 +59,15 @@ def two_of_three(
     given = {"--noise-multiplier": noise, "--epsilon": epsilon, "--delta": delta}
     named = ", ".join(name for name, value in given.items() if value is not None)
     raise ValueError(f"give exactly two of {', '.join(given)}; got {named or 'none'}.")
+
+
+def design(canaries: int, held_out: int | None, family: str) -> Design:
+    """The design that `plan` is asked about."""
+    inserted = _validate.whole("canaries", canaries, least=1)
+    _validate.one_of("family", family, FAMILIES)
+    if held_out is not None:
+        return Design(inserted, _validate.whole("held_out", held_out, least=1))
+    return Design(inserted, slack=SIGNS_SLACK if family == "transform" else 0.0)
 
 
 def null_law(dim: int | None, rounds: int | None) -> Null | None:

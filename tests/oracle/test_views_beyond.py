@@ -66,6 +66,13 @@ def test_unknown_rounds_is_the_likelihood_ratio_of_the_sampled_gaussian(linear_r
     assert scores.null is None and scores.game.knowledge == "rounds unknown"
 
 
+def test_unknown_rounds_of_canaries_that_are_always_there_is_a_plain_sum(linear_run):
+    """A rate of 1 and little noise: log(1 - 1) must not get in."""
+    run = linear_run("transform", Poisson(rate=1.0, rounds=4), rounds=4, noise=0.05, seed=8, pool=60, kinds=("residual",))
+    values = run.scores(UnknownRounds()).inserted_values
+    assert np.isfinite(values).all() and values.mean() > 500  # four rounds of mu²/2 = 200 each
+
+
 def test_unknown_rounds_has_a_bound_and_no_estimate(linear_run):
     pattern = Poisson(rate=0.5, rounds=8)
     run = linear_run("transform", pattern, rounds=8, noise=0.3, seed=6, pool=200, spare=2000, kinds=("residual",))

@@ -10,8 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
+from coalmine.estimators.power import plan
+from coalmine.gaussian import gaussian_epsilon
 from coalmine.zoo import INMATES, SETTINGS, examine, listing, sit
 from coalmine.zoo.exam import Exam, Paper, Row, most_accused
 from coalmine.zoo.page import page
@@ -19,7 +20,6 @@ from coalmine.zoo.power import TooLittle, check, curve
 
 VISIBLE = [name for name, each in INMATES.items() if each.visible]
 BLIND = [name for name, each in INMATES.items() if not each.visible]
-FALSE_ALARM = 1e-4
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +46,58 @@ def test_a_bug_that_cannot_be_seen_is_said_to_be_one(name):
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_correct_code_is_not_accused(name):
-    """Three runs each: more than two accused happens once in 8,000 settings."""
+    """Three runs each; with independent runs that use up their risk, all three are accused once in 8,000."""
     accused = sum(sit(SETTINGS[name], None, seed).verdict.word == "VIOLATED" for seed in range(3))
-    assert accused <= binom.ppf(1 - FALSE_ALARM, 3, 0.05)
+    assert accused < 3
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in SETTINGS if name != "adaptive"]
+)  # (that has a bug of its own, which is caught)
+def test_every_setting_could_accuse(name):
+    """Otherwise that correct code is not accused would say nothing."""
+    assert sit(SETTINGS[name], INMATES["no-noise"], 0).verdict.word == "VIOLATED"
+
+
+@pytest.mark.parametrize(
+    "bug", [INMATES["clip-the-average"], INMATES["no-noise"], None], ids=lambda bug: getattr(bug, "name", "")
+)
+def test_a_fault_everywhere_is_located_nowhere(bug):
+    """A fault of the whole shows in the larger layers too, and is not theirs."""
+    result = sit(SETTINGS["layers"], bug or replace(INMATES["half-noise"], kind=TooLittle(8.0)), 0)
+    assert result.verdict.word == "VIOLATED"
+    assert "within" not in result.setting["view"]
+
+
+def test_bug_and_correct_twin_are_seen_by_the_same_view():
+    for each in INMATES.values():
+        assert not hasattr(each, "view"), each.name
+    dealt = SETTINGS["dealt"]
+    bug, right = sit(dealt, INMATES["shuffled"], 0), sit(dealt, None, 0)
+    assert (bug.bound.epsilon, bug.setting) == (right.bound.epsilon, right.setting)  # the same run, but for what is claimed
+    assert bug.claim.epsilon < right.bound.epsilon < right.claim.epsilon
+
+
+class ChoosesItsClaim:
+    def observe(self, finished):
+        pass
+
+    def conclude(self, examination):
+        lower = replace(examination, stated=replace(examination.stated, epsilon=0.01))
+        return lower.conclude(lower.deciding(), ())
+
+
+def test_an_auditor_cannot_choose_the_claim():
+    with pytest.raises(ValueError, match="do not choose the claim"):
+        sit(SETTINGS["once"], None, 0, ChoosesItsClaim)
+
+
+def test_the_plan_says_what_the_power_curve_says():
+    from coalmine.options import design
+
+    point = curve(0.5, 316, [1.5])[0]
+    claim = float(gaussian_epsilon(0.0, 1.0, 2.0, 1.0, 1e-5))
+    assert plan(claim, delta=1e-5, design=design(316, None, "transform")).power["1.5"] == point.simulated
 
 
 def test_clipping_after_averaging_is_invisible_to_canaries_of_the_clip_norm():
@@ -111,11 +160,10 @@ def test_sparse_noise_is_seen_by_looking_at_coordinates_that_do_not_move():
 
 
 def test_shuffling_is_seen_by_counting_rounds():
-    """Dealt out, a canary is in one round of every epoch; sampled, one in about 2.7 of them has no round in an epoch."""
-    setting = SETTINGS["sampled"]
-    for name, dealt in ((None, False), ("shuffled", True), ("shuffled-in-secret", True)):
-        job = setting.job(0) if name is None else INMATES[name].kind.into(setting.job(0), 0)
-        epochs = job.plants.planting.presence.reshape(8, 12, -1).sum(axis=1)
+    """Dealt out, a canary is in one of the two rounds of every epoch; sampled, it is as often in none or in both."""
+    setting = SETTINGS["poisson"]
+    for job, dealt in ((setting.job(0), False), (INMATES["shuffled-in-secret"].kind.into(setting.job(0), 0), True)):
+        epochs = job.plants.planting.presence.reshape(8, 2, -1).sum(axis=1)
         assert bool((epochs == 1).all()) == dealt
 
 
@@ -167,7 +215,9 @@ def test_what_passes_the_examination():
 
 
 def test_an_examination_is_the_same_with_any_number_of_workers_and_makes_a_page():
-    one, two = (examine(["half-noise", "bare-quantile"], seeds=2, correct=1, workers=workers) for workers in (1, 2))
+    one, two = (
+        examine(["half-noise", "bare-quantile", "half-noise"], seeds=2, correct=1, workers=workers) for workers in (1, 2)
+    )
     assert one.to_json() == two.to_json()
     assert one.passed and [row.caught for row in one.rows] == [2, 0, 0, 0]
     text = str(one)

@@ -22,6 +22,12 @@ def test_an_examination_writes_its_page_and_says_what_came_out(tmp_path):
     assert "The bug zoo" in (tmp_path / "runs/zoo/zoo.html").read_text()
 
 
+def test_a_place_that_cannot_be_written_is_said_before_the_runs(tmp_path):
+    (tmp_path / "taken").write_text("")
+    done = coalmine("zoo", "half-noise", "--out", "taken", folder=tmp_path)
+    assert done.returncode == 4 and "taken" in done.stderr and "zoo: " not in done.stderr
+
+
 def test_json_is_one_document(tmp_path):
     words = ("zoo", "no-noise", "--seeds", "1", "--correct", "0", "--workers", "1", "--json", "--quiet")
     done = coalmine(*words, "--out", "here", folder=tmp_path)

@@ -54,7 +54,7 @@ from coalmine.errors import NonFiniteError
 from coalmine.nulls import GaussianNull
 
 _LINES = 512  # preferred length of the strided side of the two-dimensional transform
-_SIGNS_SLACK = math.log(3.18)  # P(sum of signs >= t) <= 3.18 P(normal of the same variance >= t): Bentkus & Dzindzalieta (2015)
+SIGNS_SLACK = math.log(3.18)  # P(sum of signs >= t) <= 3.18 P(normal of the same variance >= t): Bentkus & Dzindzalieta (2015)
 
 
 class TransformCanaries(Pool):
@@ -96,7 +96,7 @@ class TransformCanaries(Pool):
         It assumes that this is every row's standard deviation (true up to 1/a) and that the clients' updates do not depend on
         the canary, which has not yet acted on the model; the spare rows' empirical law needs only the second.
         """
-        return GaussianNull(spread, slack=_SIGNS_SLACK)
+        return GaussianNull(spread, slack=SIGNS_SLACK)
 
     def combine(self, indices: ArrayLike, weights: ArrayLike) -> Vector:
         """Weighted sum of canaries, by one inverse transform."""

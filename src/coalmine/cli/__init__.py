@@ -199,7 +199,10 @@ def plan(
     claim: Annotated[float, typer.Option(help="The epsilon to be tested.")],
     delta: Delta,
     canaries: Annotated[int, typer.Option(help="Canaries to be inserted.")] = 1000,
-    held_out: Annotated[int | None, typer.Option(help="Held-out canaries, if the null law is not exact.")] = None,
+    held_out: Annotated[int | None, typer.Option(help="Held-out canaries, if the null law is not known.")] = None,
+    family: Annotated[
+        str, typer.Option(help="transform, as `run` plants them, or sphere: any with an exact null.")
+    ] = "transform",
     confidence: Confidence = 0.95,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -210,13 +213,10 @@ def plan(
     Example:
       coalmine plan --claim 3 --delta 1e-6 --canaries 1000
     """
-    from coalmine import _validate
-    from coalmine.estimators.power import Design
+    from coalmine import options
     from coalmine.estimators.power import plan as make_plan
 
-    design = Design(_validate.whole("canaries", canaries, least=1))
-    if held_out is not None:
-        design = Design(design.inserted, _validate.whole("held_out", held_out, least=1))
+    design = options.design(canaries, held_out, family)
     _say("planning by simulation, a few seconds", quiet)
     _show(make_plan(claim, delta=delta, design=design, confidence=confidence), as_json)
 

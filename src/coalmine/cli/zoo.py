@@ -26,7 +26,7 @@ def zoo(
       coalmine zoo half-noise reused-noise --seeds 5
       coalmine zoo
     """
-    from coalmine import options
+    from coalmine import _validate, options
     from coalmine.progress import track
     from coalmine.zoo import examine, listing
     from coalmine.zoo.page import page
@@ -34,7 +34,11 @@ def zoo(
     if only_list:
         show(listing(names or ()), as_json)
         return
+    listing(names or ())  # what is not allowed is said before there is a directory
+    for name, count, least in (("seeds", seeds, 1), ("correct", correct, 0), ("workers", workers, 1)):
+        _validate.whole(name, count, least=least)
     where = options.free_directory("zoo") if out is None else out
+    where.mkdir(parents=True, exist_ok=True)
     found = examine(
         names or (),
         seeds=seeds,
@@ -42,7 +46,6 @@ def zoo(
         workers=workers,
         track=lambda batches: track(batches, "zoo", quiet=quiet),
     )
-    where.mkdir(parents=True, exist_ok=True)
     (where / "zoo.json").write_text(found.to_json(), encoding="utf-8")
     (where / "zoo.html").write_text(page(found), encoding="utf-8")
     say(f"wrote {where / 'zoo.html'} and zoo.json", quiet)

@@ -112,11 +112,18 @@ def noticeable_noise_factor(claim: float, found: float, delta: float) -> float:
 
 
 def canaries_needed(
-    claim: float, *, delta: float, noise_factor: float = 2.0, confidence: float = 0.95, sampled: bool = False
+    claim: float,
+    *,
+    delta: float,
+    noise_factor: float = 2.0,
+    confidence: float = 0.95,
+    sampled: bool = False,
+    slack: float = 0.0,
 ) -> int | None:
     """Inserted canaries for which noise too small by `noise_factor` is noticed with probability 0.8 by the band.
 
-    Rounded up to two digits; None if a million are not enough. `sampled` means as many held-out canaries instead of
+    Rounded up to two digits; None if a million are not enough. `slack` is that of the null law, in nats; `sampled` means as
+    many held-out canaries instead of
     an exact null.
     """
     claim, delta = _validate.positive("claim", claim), _validate.delta(delta)
@@ -124,7 +131,7 @@ def canaries_needed(
     worst = float(gaussian_epsilon(0.0, 1.0, noise_factor * gaussian_gap(claim, delta), 1.0, delta))
 
     def enough(count: int) -> bool:
-        design = Design(count, count if sampled else None)
+        design = Design(count, count) if sampled else Design(count, slack=slack)
         return detectable(claim, design, delta=delta, confidence=confidence) <= worst
 
     low, high = 1, 10
@@ -183,7 +190,11 @@ class Plan:
     guesses_bound: float
 
     def __str__(self) -> str:
-        null = "exact null law" if self.design.held_out is None else f"{self.design.held_out} held-out canaries"
+        null = (
+            "exact null law" if self.design.slack == 0 else f"null law, its tail up to {self.design.slack:.3g} nats too large"
+        )
+        if self.design.held_out is not None:
+            null = f"{self.design.held_out} held-out canaries"
         ceiling = self.ceilings["band"]
         shown = "no ceiling" if np.isinf(ceiling) else f"ceiling {ceiling:.3g}"
         found = (
@@ -230,7 +241,9 @@ def plan(claim: float, *, delta: float, design: Design | None = None, confidence
             f"{factor:g}": chance_of_noticing(claim, design, noise_factor=factor, delta=delta, confidence=confidence)
             for factor in FACTORS
         },
-        canaries_needed=canaries_needed(claim, delta=delta, confidence=confidence, sampled=design.held_out is not None),
+        canaries_needed=canaries_needed(
+            claim, delta=delta, confidence=confidence, sampled=design.held_out is not None, slack=design.slack
+        ),
         guesses=guesses,
         guesses_bound=guesses_bound,
     )

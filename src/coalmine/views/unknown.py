@@ -23,8 +23,6 @@ from coalmine.contracts import Canaries, Sightings
 from coalmine.scores import LIKELIHOOD_RATIO, Scores
 from coalmine.views.view import NullChoice, Threat, check, spreads_of, table
 
-_MOST = 40.0  # exponents beyond are evidence enough; below e^40 nothing overflows
-
 
 @dataclass(frozen=True)
 class UnknownRounds(Threat):
@@ -49,7 +47,8 @@ class UnknownRounds(Threat):
         for inner, spread, amplitude in zip(sightings.inner, spreads, sightings.amplitude, strict=True):
             if spread > 0:
                 gap = amplitude / spread
-                found += np.log1p(rate * np.expm1(np.minimum(gap * inner / spread - gap**2 / 2, _MOST)))
+                evidence = gap * inner / spread - gap**2 / 2  # that it took part in this round
+                found += np.logaddexp(np.log1p(-rate), np.log(rate) + evidence) if rate < 1 else evidence
         pool = sightings.pool
         return table(
             self,

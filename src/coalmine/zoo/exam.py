@@ -17,13 +17,14 @@ import numpy as np
 
 from coalmine import _validate
 from coalmine.clients import quiet_threads
-from coalmine.contracts import plain
+from coalmine.contracts import Claim, plain
 from coalmine.examination import Examination, rehearse
-from coalmine.federation import Round
+from coalmine.federation import Federation, Round
 from coalmine.result import AuditResult
+from coalmine.views import VIEWS
 from coalmine.watch import Watch
 from coalmine.workers import Workers
-from coalmine.zoo.inmate import INMATES, Inmate
+from coalmine.zoo.inmate import INMATES, Inmate, WrongClaim
 from coalmine.zoo.settings import SETTINGS, Setting
 
 CAUGHT = 0.95  # of the runs of a bug that can be seen
@@ -72,14 +73,30 @@ def sit(setting: Setting, inmate: Inmate | None, seed: int, auditor: Callable[[]
     >>> sit(SETTINGS["once"], INMATES["half-noise"], seed=0).verdict.word
     'VIOLATED'
     """
-    told, job = setting.told, setting.job(seed)
-    if inmate is not None:
-        job = inmate.kind.into(job, seed)
-    watch = Watch.of(told, job, seed)
-    if inmate is not None and inmate.view is not None:
-        watch = replace(watch, views=(inmate.view,))
+    told, right = setting.told, setting.job(seed)
+    job = right if inmate is None else inmate.kind.into(right, seed)
+    stated = claimed(setting, right, inmate)
     examined = auditor()
-    return examined.conclude(rehearse(told, job, watch, examined.observe))
+    seen = rehearse(told, job, Watch.of(told, job, seed), examined.observe)
+    result = examined.conclude(replace(seen, stated=stated))
+    if result.claim is None or result.claim.epsilon != stated.epsilon:
+        raise ValueError(
+            f"the claim of this examination is epsilon = {stated.epsilon:g}; the auditor compared with "
+            f"{result.claim.epsilon if result.claim else None}. Auditors measure, they do not choose the claim: take it from "
+            "`examination.stated`."
+        )
+    return result
+
+
+def claimed(setting: Setting, right: Federation, inmate: Inmate | None) -> Claim:
+    """What the accountant says: of the training as it should be, against the adversary of the setting; or what the bug says."""
+    delta = setting.told.privacy.delta
+    if inmate is not None and isinstance(inmate.kind, WrongClaim):
+        return inmate.kind.claimed(right, delta)
+    assert right.plants is not None
+    return VIEWS[setting.told.audit.view]().claim(
+        right.plants.planting, noise_multiplier=right.mechanism.noise_multiplier, delta=delta
+    )
 
 
 @dataclass(frozen=True)
@@ -207,6 +224,7 @@ def examine(
     """
     for name in names:
         _validate.one_of("inmate", name, INMATES)
+    names = list(dict.fromkeys(names))
     seeds, correct = _validate.whole("seeds", seeds, least=1), _validate.whole("correct", correct)
     chosen = [INMATES[name] for name in names] or list(INMATES.values())
     settings = list(dict.fromkeys(inmate.setting for inmate in chosen)) if names else list(SETTINGS)

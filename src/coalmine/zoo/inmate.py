@@ -6,11 +6,11 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from coalmine import _validate
+from coalmine.contracts import Claim
 from coalmine.federation import Federation
-from coalmine.views import View
 
 
 class Kind(Protocol):
@@ -18,6 +18,14 @@ class Kind(Protocol):
 
     def into(self, job: Federation, secret_seed: int) -> Federation:
         """The same federation with the bug in it."""
+
+
+@runtime_checkable
+class WrongClaim(Protocol):
+    """A kind whose bug is in the claim."""
+
+    def claimed(self, job: Federation, delta: float) -> Claim:
+        """What is claimed for a federation."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,6 @@ class Inmate:
     visible: bool = True  # whether an audit of this kind can see it
     instead: str = ""  # what would see it, if not
     where: str | None = None  # the layer that must be named
-    view: View | None = None  # if it is not the setting's
 
     @property
     def bug(self) -> str:

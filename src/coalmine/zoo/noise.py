@@ -17,8 +17,7 @@ from coalmine.zoo.inmate import InPlaceOfTheRightOne, inmate
 @inmate(
     "half-noise",
     "once",
-    "A sensitivity that is too small: diffprivlib issue 105 takes one end of a range twice, smartnoise-core issue 243 lacks "
-    "square roots.",
+    "A sensitivity that is too small: diffprivlib issue 105 takes one end of a range twice.",
 )
 @dataclass(frozen=True)
 class HalfTheNoise(InPlaceOfTheRightOne, Gaussian):

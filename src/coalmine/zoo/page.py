@@ -27,9 +27,10 @@ def page(exam: Exam) -> str:
             what += " This audit cannot see it."
         if row.visible is None:
             what += f" Fewer than {most_accused(len(row.papers)) + 1} may be accused."
-        columns = {"caught": f"{row.caught} of {len(row.papers)}", "what": what}
+        seen = f"{row.papers[0].method}, {row.view}"
+        columns = {"caught": f"{row.caught} of {len(row.papers)}", "seen by": seen, "what": what}
         audits.append(Audited(row.name, first[row.name], columns))
-    return comparison("The bug zoo", audits, lead=_LEAD, axes=("caught",))
+    return comparison("The bug zoo", audits, lead=_LEAD, axes=("caught", "seen by"))
 
 
 def _sentence(words: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from coalmine.canaries.transform import SIGNS_SLACK
 from coalmine.estimators._detect import REPLICATES
 from coalmine.estimators.power import FACTORS, Design, chance_of_noticing
 from coalmine.federation import Federation
@@ -23,7 +24,6 @@ NOISE = (0.25, 0.5, 1.0, 2.0, 4.0)
 CANARIES = (100, 316, 1000)
 POINTS = ((0.5, 316, 1.5), (0.5, 1000, 1.5), (1.0, 316, 2.0), (1.0, 100, 2.0), (2.0, 100, 3.0))  # (noise, inserted, factor)
 DELTA = 1e-5
-SLACK = 1.16  # nats that transform canaries give away
 _FALSE_ALARM = 1e-4  # the chance that a point that agrees is said not to
 
 
@@ -78,7 +78,7 @@ class Point:
 def curve(noise_multiplier: float, inserted: int, factors: Sequence[float] = FACTORS) -> list[Point]:
     """The chance to notice, simulated, for canaries that take part once."""
     claim = float(gaussian_epsilon(0.0, 1.0, 1 / noise_multiplier, 1.0, DELTA))
-    design = Design(inserted, slack=SLACK)
+    design = Design(inserted, slack=SIGNS_SLACK)
     return [
         Point(noise_multiplier, inserted, factor, chance_of_noticing(claim, design, noise_factor=factor, delta=DELTA))
         for factor in factors

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-from coalmine._random import stream
+from coalmine import accounting
 from coalmine.canaries.planting import Planting
-from coalmine.contracts import Contribution, Public, Vector
+from coalmine.contracts import Claim, Contribution, Public, Vector
 from coalmine.federation import Federation
 from coalmine.mechanisms import Gaussian
 from coalmine.participation import Epochs, Participation, Periods, Poisson
-from coalmine.views import KnownOthers
 from coalmine.zoo.inmate import InPlaceOfTheRightOne, inmate
 
 
-@dataclass(frozen=True)
-class RoundsThatEverybodyKnows(KnownOthers):
-    """An adversary that is claimed not to know the rounds, and does."""
-
-    knows_rounds = False
-
-
-def _with_rounds(job: Federation, claimed: Participation, actual: Participation, secret_seed: int) -> Federation:
-    """Canaries that take part as `actual` says, while the accountant believes `claimed`."""
+def _with_rounds(job: Federation, actual: Participation, secret_seed: int) -> Federation:
+    """The same federation with canaries that take part as `actual` says."""
     assert job.plants is not None
     planting = Planting.draw(actual, pool=job.plants.planting.pool, rounds=job.rounds, secret_seed=secret_seed)
-    return replace(job, plants=replace(job.plants, planting=replace(planting, pattern=claimed)))
+    return replace(job, plants=replace(job.plants, planting=planting))
 
 
 @inmate(
     "too-often",
     "once",
-    "A client that is let in again whenever its device restarts; jax_privacy pull request 238 mends a sensitivity that was too "
-    "small by the number of participations.",
+    "A client that is let in again whenever its device restarts; jax_privacy pull request 238 mends an example that left "
+    "repeated participation out of its sensitivity.",
 )
 class LetInFourTimes:
     """A client is let in four times, and the accountant was told once.
@@ -45,9 +36,8 @@ class LetInFourTimes:
     @classmethod
     def into(cls, job: Federation, secret_seed: int) -> Federation:
         """The same federation, more open."""
-        # right: actual = Periods(1)
-        actual = Periods(4)
-        return _with_rounds(job, Periods(1), actual, secret_seed)
+        # right: return job
+        return _with_rounds(job, Periods(4), secret_seed)
 
 
 @inmate(
@@ -89,58 +79,61 @@ class RateOfExamples:
 
     @classmethod
     def into(cls, job: Federation, secret_seed: int) -> Federation:
-        """The same federation with another claim."""
-        clients, examples = len(job.data), int(job.data.sizes.sum())
-        assert isinstance(job.participation, Poisson)
-        actual = job.participation
-        # right: claimed = actual
-        claimed = replace(actual, rate=actual.rate * clients / examples)
-        return _with_rounds(job, claimed, actual, secret_seed)
+        """The training itself is right."""
+        return job
+
+    @classmethod
+    def claimed(cls, job: Federation, delta: float) -> Claim:
+        """The claim of the rate that the accountant is told."""
+        sampled = job.participation
+        assert isinstance(sampled, Poisson)
+        # right: told = sampled
+        told = replace(sampled, rate=sampled.rate * len(job.data) / int(job.data.sizes.sum()))
+        return accounting.claim(told, noise_multiplier=job.mechanism.noise_multiplier, delta=delta)
 
 
 @inmate(
     "shuffled",
-    "sampled",
+    "dealt",
     "Chua et al. 2024, How Private are DP-SGD Implementations: batches of a shuffled data set, accounted as Poisson samples.",
-    view=RoundsThatEverybodyKnows(),
 )
-class ShuffledWithAPublicSeed:
-    """The run deals all clients out once in every epoch, by the public seed, and the claim is that of Poisson sampling.
+class ShuffledAndClaimedAsSampled:
+    """All clients are dealt out once in every epoch, in an order that is known, and the claim is that of Poisson sampling.
 
-    Whoever has the seed knows the rounds, so that nothing is amplified, and sees eight presentations of a canary.
+    Nothing is amplified, and eight presentations of a canary show more than is claimed.
     """
 
     @classmethod
     def into(cls, job: Federation, secret_seed: int) -> Federation:
-        """The same federation, dealt out."""
-        assert job.plants is not None and isinstance(job.participation, Poisson)
-        claimed = job.participation
-        # right: rounds = claimed.cohorts(pool, job.rounds, <the secret streams>)
-        dealt = Epochs(round(claimed.rate * job.rounds))
-        rounds = dealt.cohorts(job.plants.planting.pool, job.rounds, partial(stream, job.seed, "order"))
-        planting = replace(job.plants.planting, assigned=tuple(rounds))
-        return replace(job, participation=dealt, plants=replace(job.plants, planting=planting))
+        """The training itself is right."""
+        return job
+
+    @classmethod
+    def claimed(cls, job: Federation, delta: float) -> Claim:
+        """The claim of a sampling that never took place."""
+        # right: told = job.participation
+        told = Poisson(job.participation.expected_size(len(job.data), job.rounds) / len(job.data), job.rounds)
+        return accounting.claim(told, noise_multiplier=job.mechanism.noise_multiplier, delta=delta)
 
 
 @inmate(
     "shuffled-in-secret",
-    "sampled",
+    "poisson",
     "Chua et al. 2024, as above, with an order that nobody knows.",
     visible=False,
-    instead="The rounds: nobody takes part twice in an epoch, which Poisson sampling would let a quarter of them do, "
-    "and an accountant for shuffling.",
+    instead="The rounds: nobody takes part twice in an epoch, unlike in Poisson samples; and an accountant for shuffling.",
 )
 class ShuffledInSecret:
-    """The run deals all clients out once in every epoch in a secret order, and the claim is that of Poisson sampling.
+    """All clients are dealt out once in every epoch in a secret order, and the claim is that of Poisson sampling.
 
-    At this noise the two leak so nearly the same that hundreds of canaries cannot tell; the gap opens in the far tail.
+    Where the two differ is in a far tail, and the scores of some hundred canaries do not reach it.
     """
 
     @classmethod
     def into(cls, job: Federation, secret_seed: int) -> Federation:
         """The same federation, dealt out."""
-        assert job.plants is not None and isinstance(job.participation, Poisson)
-        claimed = job.participation
-        # right: actual = claimed
-        actual = Epochs(round(claimed.rate * job.rounds))
-        return _with_rounds(replace(job, participation=actual), claimed, actual, secret_seed)
+        sampled = job.participation
+        assert isinstance(sampled, Poisson)
+        # right: return job
+        dealt = Epochs(round(sampled.rate * job.rounds))
+        return _with_rounds(replace(job, participation=dealt), dealt, secret_seed)

@@ -93,7 +93,7 @@ SETTINGS = {
         Setting("eight", "16 rounds, canaries take part 8 times; known others", (*_TWICE, "canaries.presentations=8")),
         Setting(
             "poisson",
-            "16 rounds of Poisson sampling at 1/2, noise 1; unknown rounds, beside the amplified claim",
+            "16 rounds of Poisson sampling at 1/2, noise 1.5; unknown rounds, beside the amplified claim",
             (
                 "data.options.group=16",
                 "data.users=100",
@@ -101,15 +101,15 @@ SETTINGS = {
                 "participation.cohort_size=50",
                 "participation.rounds=16",
                 "canaries.pattern=as-clients",
-                "privacy.noise_multiplier=1.0",
+                "privacy.noise_multiplier=1.5",
                 "audit.view=unknown-rounds",
+                "audit.unused_rows=40000",  # so that the ceiling is above the claim
             ),
         ),
         Setting(
             "poisson-known",
             "16 rounds of Poisson sampling at 1/8, noise 0.5; known others, beside the claim without amplification",
             (
-                "data.options.group=4",
                 "participation.pattern=poisson",
                 "participation.cohort_size=50",
                 "participation.rounds=16",
@@ -117,17 +117,16 @@ SETTINGS = {
             ),
         ),
         Setting(
-            "sampled",
-            "96 rounds of Poisson sampling at 1/12, noise 1; unknown rounds, beside the amplified claim",
+            "dealt",
+            "8 epochs of 12 rounds, noise 1; known others",
             (
                 "data.options.group=2",
                 "data.users=600",
-                "participation.pattern=poisson",
-                "participation.cohort_size=50",
+                "participation.pattern=epochs",
+                "participation.epochs=8",
                 "participation.rounds=96",
                 "canaries.pattern=as-clients",
                 "privacy.noise_multiplier=1.0",
-                "audit.view=unknown-rounds",
                 "audit.null=law",
             ),
         ),
