@@ -9,6 +9,7 @@ import json
 import re
 import resource
 import time
+from collections import Counter
 from pathlib import Path
 
 from coalmine.contracts import plain
@@ -71,13 +72,21 @@ def tables(exam: Exam) -> dict[str, str]:
         (f"[{row.name}](#{row.name})", caught(row), INMATES[row.name].seen, INMATES[row.name].instead) for row in rows[False]
     ]
     right = [
-        (row.setting, SETTINGS[row.setting].about, f"{caught(row)}", f"{most_accused(len(row.papers))}", number(row.claim))
+        (
+            row.setting,
+            SETTINGS[row.setting].about,
+            caught(row),
+            f"{most_accused(len(row.papers))}",
+            number(row.claim),
+            number(row.bound),
+            ", ".join(f"{count} {word.lower()}" for word, count in Counter(paper.word for paper in row.papers).most_common()),
+        )
         for row in rows[None]
     ]
     return {
         "BUGS": table(("bug", "caught", "claim", "median bound", "by", "where"), bugs),
         "BLIND": table(("bug", "accused", "why", "what would see it"), blind),
-        "RIGHT": table(("setting", "what it is", "accused", "allowed", "claim"), right),
+        "RIGHT": table(("setting", "what it is", "accused", "allowed", "claim", "median bound", "verdicts"), right),
     }
 
 
@@ -144,6 +153,7 @@ def main() -> None:
     known = {**tables(exam), **power_tables(checked), "INMATES": inmates()}
     known |= {
         "MINUTES": f"{minutes:.0f}",
+        "WORK": f"{work:.0f}",
         "SEEDS": str(told.seeds),
         "CORRECT": str(told.correct),
         "LAST": str(told.correct - 1),
