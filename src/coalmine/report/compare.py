@@ -164,7 +164,7 @@ def compare(sources: Sequence[str | Path]) -> Comparison:
         raise ValueError(f"{len(sources)} run given; a comparison needs at least two: `coalmine compare DIR DIR …`.")
     paths = [Path(source) for source in sources]
     read = [_read(path) for path in paths]
-    settings = [dict(_flat(run_config(path)[0])) for path in paths]
+    settings = _settings(paths)
     keys = sorted({key for told in settings for key in told if key not in _IGNORED})
     differing = [key for key in keys if len({_shown(told.get(key)) for told in settings}) > 1]
     names = _names(differing)
@@ -233,6 +233,26 @@ def _read(path: Path) -> tuple[AuditResult | None, Mapping[str, Any]]:
     return (AuditResult.load(path) if audited else None), training
 
 
+def _settings(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """By key, what each run was told; where a run was handed a mechanism or a model from Python, that too."""
+    told = [run_config(path) for path in paths]
+    handed = [each if isinstance(each := about.get("handed"), dict) else {} for _, about in told]
+    found = [dict(_flat(config)) for config, _ in told]
+    for name in sorted({name for each in handed for name in each}):
+        for each, config, (sections, _) in zip(handed, found, told, strict=True):
+            usual = _usual(name, sections)
+            own = str(each[name]) if name in each else usual
+            config[f"handed.{name}"] = f"{own}, handed" if name in each and own == usual else own
+    return found
+
+
+def _usual(name: str, config: Mapping[str, Any]) -> str:
+    """What a run takes that was handed nothing."""
+    if name != "mechanism":
+        return "as configured"
+    return "AdaptiveGaussian" if config.get("privacy", {}).get("adaptive_clipping") else "Gaussian"
+
+
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Every key with its sections."""
     found: list[tuple[str, Any]] = []
@@ -245,7 +265,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def _names(keys: Sequence[str]) -> dict[str, str]:
     """Keys in words: without their section where that leaves no doubt."""
     short = [key.rpartition(".")[2] for key in keys]
-    plain_names = {"pool": "canaries"}
+    plain_names = {"pool": "canaries", "given": "data and model"}
     return {
         key: (plain_names.get(last, last.replace("_", " ")) if short.count(last) == 1 else key)
         for key, last in zip(keys, short, strict=True)
