@@ -8,6 +8,8 @@ import pytest
 from coalmine import Claim, Game, Once, audit_scores, claim, simulate_gaussian_mechanism
 from coalmine.contracts import Verdict
 from coalmine.report import words
+from coalmine.report.card import card
+from coalmine.report.page import report
 
 DELTA = 1e-5
 
@@ -35,8 +37,31 @@ def test_the_whole_sentence(audit):
     assert words.quote(shown) == (
         "An adversary who sees every release and knows the rounds of its target and all other updates, looking for 300 of 600 "
         "coin-flipped clients, could show with 95% confidence that epsilon is at least 1.83 at delta = 1e-5 (client level, add "
-        "or remove one); the claim is epsilon = 4.38."
+        "or remove one); the claim is epsilon = 4.38 for one participation."
     )
+
+
+@pytest.mark.parametrize(
+    ("participation", "said"),
+    [
+        ("once", "epsilon = 4.38 for one participation."),
+        ("8 times", "epsilon = 4.38 for 8 participations."),
+        ("at most 3 times, at least 5 rounds apart", "epsilon = 4.38 for at most 3 participations, at least 5 rounds apart."),
+        ("Poisson sampling at rate 0.1 for 9 rounds", "epsilon = 4.38 under Poisson sampling at rate 0.1 for 9 rounds."),
+        (None, "epsilon = 4.38."),
+    ],
+)
+def test_for_how_many_participations_the_claim_is(audit, participation, said):
+    game = replace(audit.claim.game, participation=participation)
+    assert words.quote(changed(audit, word="CONSISTENT", claimed={"game": game})).endswith(said)
+
+
+def test_what_is_claimed_for_the_clients(audit):
+    often = replace(audit, training={"participation": "12 times", "epsilon_of_clients": 37.84})
+    assert words.clients(often) == "Clients of this run take part 12 times; the accountant's claim for them is epsilon = 37.8."
+    assert words.clients(replace(audit, training={"participation": "once", "epsilon_of_clients": 4.4})) == ""
+    assert words.clients(audit) == ""
+    assert "take part 12 times" in card(often) and 'id="clients"' in report(often) and 'id="clients"' not in report(audit)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +86,9 @@ def test_every_view_has_its_adversary(audit, view, said):
 def test_a_violation_is_said_to_be_one(audit):
     said = words.quote(changed(audit, word="VIOLATED", bound={"epsilon": 6.13}))
     assert "showed with 95% confidence that epsilon is at least 6.13 at delta = 1e-5" in said
-    assert said.endswith("(client level, add or remove one), more than the epsilon = 4.38 that is claimed.")
+    assert said.endswith(
+        "(client level, add or remove one), more than the epsilon = 4.38 that is claimed for one participation."
+    )
 
 
 def test_a_narrow_violation_is_said_with_as_many_digits_as_it_takes(audit):
@@ -70,7 +97,9 @@ def test_a_narrow_violation_is_said_with_as_many_digits_as_it_takes(audit):
 
 
 def test_a_weak_audit_is_said_to_be_weak(audit):
-    assert words.quote(changed(audit, word="INCONCLUSIVE")).endswith("4.38, and this audit was too weak to test it.")
+    assert words.quote(changed(audit, word="INCONCLUSIVE")).endswith(
+        "4.38 for one participation, and this audit was too weak to test it."
+    )
 
 
 def test_nothing_shown_is_not_a_bound(audit):

@@ -25,6 +25,7 @@ def card(source: AuditResult | Evidence | str | Path) -> str:
             "",
             _text(words.noticed(result)),
             "",
+            *([_text(words.clients(result)), ""] if words.clients(result) else []),
             "| adversary | claim | at least | about | ceiling |",
             "|---|---:|---:|---:|---:|",
             *(_row(each) for each in facts.numbers(result)),

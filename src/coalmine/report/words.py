@@ -6,6 +6,7 @@ Every sentence is made from the result alone, so that a page, a card and a table
 from __future__ import annotations
 
 import math
+import re
 
 from coalmine.contracts import Game, LowerBound, percent
 from coalmine.estimators.diagnostics import SUSPICIOUS
@@ -108,6 +109,16 @@ def noticed(result: AuditResult) -> str:
     text = (only if verdict.word == "INCONCLUSIVE" else would).format(f"{factor:.2g}")
     reached = f": a true epsilon of {number(verdict.detectable)}" if math.isfinite(verdict.detectable) else ""
     return f"{text}{reached} (probability 0.8)."
+
+
+def clients(result: AuditResult) -> str:
+    """What is claimed for the clients of a run whose canaries take part otherwise; empty where there is nothing to add."""
+    theirs, epsilon = result.training.get("participation"), result.training.get("epsilon_of_clients")
+    canaries = game_of(result).participation
+    if not isinstance(theirs, str) or epsilon is None or canaries is None or canaries == theirs:
+        return ""
+    how = theirs if re.match(r"once|at most|\d+ times", theirs) else f"by {theirs}"
+    return f"Clients of this run take part {how}; the accountant's claim for them is epsilon = {number(_float(epsilon))}."
 
 
 def not_shown(result: AuditResult) -> list[str]:
@@ -214,9 +225,22 @@ def _against(result: AuditResult, claimed: str) -> str:
     if math.isinf(result.claim.epsilon):
         return "; the claim is infinite, and nothing could exceed it."
     if result.verdict.word == "VIOLATED":
-        return f", more than the epsilon = {claimed} that is claimed."
+        return f", more than the epsilon = {claimed} that is claimed{_for_whom(game_of(result))}."
     weak = ", and this audit was too weak to test it" if result.verdict.word == "INCONCLUSIVE" else ""
-    return f"; the claim is epsilon = {claimed}{weak}."
+    return f"; the claim is epsilon = {claimed}{_for_whom(game_of(result))}{weak}."
+
+
+def _for_whom(game: Game) -> str:
+    """For how many participations a claim is, where that is known: an epsilon for one is not that of a whole training."""
+    how = game.participation
+    if how is None:
+        return ""
+    if how == "once":
+        return " for one participation"
+    if times := re.fullmatch(r"(at most )?(\d+) times(.*)", how):
+        many = "participation" if times[2] == "1" else "participations"
+        return f" for {times[1] or ''}{times[2]} {many}{times[3]}"
+    return f" under {how}" if how.startswith("Poisson") else f" for {how}"
 
 
 def _float(value: object) -> float:
