@@ -118,10 +118,14 @@ class AuditResult:
             raise InputFileError(f"{str(path)!r}: {error} `coalmine estimate SCORES -o result.json` writes one.") from None
 
     @property
+    def shifted_normal(self) -> bool:
+        """Whether the scores are taken for normal ones that move; a maximum over rounds or a likelihood ratio is not."""
+        return any(estimate.method.startswith("Gaussian, mean only") for estimate in self.estimates)
+
+    @property
     def picture(self) -> Picture:
         """Inserted against held-out scores, to be drawn; with a mark where inserted ones would be, were the claim used up."""
-        claim, shifted = self.claim, any(estimate.method.startswith("Gaussian, mean only") for estimate in self.estimates)
-        mark = None
+        claim, mark, shifted = self.claim, None, self.shifted_normal
         if shifted and claim is not None and claim.delta > 0 and math.isfinite(claim.epsilon):
             mark = gaussian_gap(claim.epsilon, claim.delta)
         return picture(self.histogram, normal=shifted, mark=mark)

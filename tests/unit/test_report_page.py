@@ -63,7 +63,7 @@ def test_verdict_sentence_and_all_sections(page):
         assert words in text, words
     for name in FIGURES:
         assert f'id="figure-{name}"' in page
-    for words in ("coalmine run config.toml", "Public seed", "given: whoever has it", "valid under the Gaussian shape"):
+    for words in ("coalmine run config.toml", "Public seed", "given: whoever has it", "if the scores are Gaussian"):
         assert words in text, words
 
 
@@ -274,3 +274,21 @@ def test_a_failing_page_does_not_lose_the_audit(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     run(read_config("tiny", small), tmp_path / "other", secret_seed=1, quiet=True)
     assert 'pip install "coalmine[report]"' in capsys.readouterr().err
+
+
+def test_the_epsilon_so_far_names_its_adversary_and_its_confidence(finished):
+    seen = Evidence.of(finished())
+    caption = re.search(r'id="figure-rounds">.*?<figcaption>(.*?)</figcaption>', report(seen), re.DOTALL)[1]
+    assert "all other updates could say this" in caption and "with 95% confidence at all times" in caption
+    alone = replace(
+        seen, result=replace(seen.result, setting={**seen.result.setting, "view": "known rounds"}, views=()), scores={}
+    )
+    assert seen.watching == "known others" and alone.watching == "known rounds"
+    for view in ("every release", "final model", "unknown rounds"):
+        other = replace(alone, result=replace(alone.result, setting={**seen.result.setting, "view": view}))
+        assert other.watching is None and 'id="figure-rounds"' not in report(other)
+
+
+def test_what_the_claim_allows_to_know_is_not_said_of_the_view(simulated):
+    result = replace(simulated[1], setting={**simulated[1].setting, "view": "every release"})
+    assert dict(facts.setting(Evidence.of(result)))["Threat model"] == "every release; claimed for: rounds known"

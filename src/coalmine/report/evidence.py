@@ -29,6 +29,8 @@ else:
 
 Round = Mapping[str, Any]
 GIVEN = "secret seed:"  # how the caveat of a run begins that was given its secret
+_MEANS = "known rounds"  # the view of released means ...
+_RESIDUALS = ("known others", "afterwards", "unknown rounds")  # ... and those of what is left of them without the others
 _OF_THE_MACHINE = ("time", "seconds")
 
 
@@ -72,6 +74,21 @@ class Evidence:
     def primary(self) -> Scores | None:
         """The scores that decide."""
         return self.scores.get(self.result.setting["view"])
+
+    @property
+    def watching(self) -> str | None:
+        """The view whose scores the epsilon so far was measured by, where that is near enough to the primary one."""
+        names = [self.result.setting["view"], *(each.view for each in self.result.views), *self.scores]
+        primary, *others = (str(name).partition(", within ")[0] for name in names)
+        if primary not in (_MEANS, _RESIDUALS[0]):
+            return None
+        return _RESIDUALS[0] if any(name in _RESIDUALS for name in (primary, *others)) else _MEANS
+
+    @property
+    def confidence(self) -> float:
+        """That of the whole audit; the deciding bound has more where layers share it."""
+        told = self.config.get("audit", {}).get("confidence")
+        return float(told) if _number(told) else self.result.bound.confidence
 
     @property
     def secret(self) -> str | None:

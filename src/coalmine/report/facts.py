@@ -59,7 +59,7 @@ def setting(evidence: Evidence) -> Rows:
     rows = [
         ("Unit", f"one {game.unit} is protected" if game.unit else "not stated"),
         ("Relation", game.relation or "not stated"),
-        ("Threat model", f"{about['view']}; {game.knowledge or 'knowledge of rounds not stated'}"),
+        ("Threat model", f"{about['view']}; {_knowledge(result)}"),
         ("Participation", _participation(result)),
         ("Mechanism", _mechanism(result, privacy, evidence.handed.get("mechanism"))),
         ("Accountant", _accountant(result)),
@@ -143,6 +143,14 @@ def _toml(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def _knowledge(result: AuditResult) -> str:
+    """What the claim allows its adversary to know: it may be more than this view uses."""
+    known = game_of(result).knowledge
+    if known is None:
+        return "knowledge of rounds not stated"
+    return known if result.claim is None else f"claimed for: {known}"
 
 
 def _participation(result: AuditResult) -> str:
