@@ -130,7 +130,7 @@ def test_a_lone_result(simulated, tmp_path):
     result.save(tmp_path / "result.json")
     page = report(tmp_path / "result.json")
     assert "CONSISTENT" in page or "INCONCLUSIVE" in page
-    assert "coalmine estimate SCORES --delta 1e-5 --claim 4.37" in page
+    assert "coalmine estimate SCORES --delta 1e-5 --confidence 0.95 --dim 100000 --method band --noise-multiplier 1" in page
     assert 'id="figure-quantiles"' not in page
     assert report(result) == page
 
@@ -292,3 +292,56 @@ def test_the_epsilon_so_far_names_its_adversary_and_its_confidence(finished):
 def test_what_the_claim_allows_to_know_is_not_said_of_the_view(simulated):
     result = replace(simulated[1], setting={**simulated[1].setting, "view": "every release"})
     assert dict(facts.setting(Evidence.of(result)))["Threat model"] == "every release; claimed for: rounds known"
+
+
+COMMANDS = {
+    "law and claim": ("--dim", "100000", "--noise-multiplier", "1.3", "--participations", "2", "--confidence", "0.9"),
+    "threshold": ("--method", "threshold", "--method", "gdp", "--threshold", "0.004", "--claim", "4.123456789"),
+    "guesses": ("--method", "one-run", "--guesses", "30+20", "--assignment", "coins", "--game", "unit=example"),
+    "split": ("--dim", "100000", "--method", "threshold", "--threshold", "split", "--view", "my own view"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_command_of_an_estimate_gives_the_same_numbers(name, tmp_path, monkeypatch):
+    """The shown command is typed again."""
+    import shlex
+
+    from coalmine import cli
+
+    scores = simulate_gaussian_mechanism(dim=100_000, canaries=60, sigma=1.0, seed=7)
+    held_out = simulate_gaussian_mechanism(dim=100_000, canaries=60, sigma=1e6, seed=8)
+    rows = [(value, 1) for value in scores.inserted_values] + [(value, 0) for value in held_out.inserted_values]
+    (tmp_path / "scores.csv").write_text("value,inserted\n" + "".join(f"{float(value)!r},{kind}\n" for value, kind in rows))
+
+    def estimate(arguments, output):
+        monkeypatch.setattr(sys, "argv", ["coalmine", "estimate", *arguments, "-o", str(output), "--quiet"])
+        with pytest.raises(SystemExit):
+            cli.main()
+        return Evidence.of(AuditResult.load(output))
+
+    path = str(tmp_path / "scores.csv")
+    first = estimate([path, "--delta", "1e-5", *COMMANDS[name]], tmp_path / "first.json")
+    typed = shlex.split(facts.command(first))
+    assert typed[:3] == ["coalmine", "estimate", "SCORES"] and "the same numbers" in facts.meaning(first)
+    again = estimate([path, *typed[3:]], tmp_path / "again.json")
+    assert again.result.to_json() == first.result.to_json()
+
+
+def test_where_something_is_not_recorded_the_same_numbers_are_not_promised(simulated):
+    scores = Scores.of([3.0, 4.0, 5.0], [0.0, 0.5, -0.5], null=GaussianNull())
+    unknown = Evidence.of(audit_scores(scores, delta=1e-5))
+    assert "the null law" in facts.meaning(unknown) and "same numbers" not in facts.meaning(unknown)
+    limit = replace(simulated[1], claim=replace(simulated[1].claim, epsilon=4.0))
+    assert "how the claim was computed" in facts.meaning(Evidence.of(limit))
+    of_a_run = replace(simulated[1], training={"rounds": 4})
+    assert "the configuration of the run" in facts.meaning(Evidence.of(of_a_run))
+
+
+def test_the_shown_configuration_is_toml_whatever_it_holds():
+    import datetime
+
+    from coalmine.report.evidence import tomllib
+
+    told = {"a b": {"list": [{"x": 1}, {"y": [1.5, float("inf")]}], "when": datetime.date(2020, 1, 1), "text": 'é\u007f"\\'}}
+    assert tomllib.loads(facts.toml(told)) == told

@@ -23,9 +23,7 @@ def card(source: AuditResult | Evidence | str | Path) -> str:
             "",
             f"> {_text(words.quote(result))}",
             "",
-            _text(words.noticed(result)),
-            "",
-            *([_text(words.clients(result)), ""] if words.clients(result) else []),
+            *(line for said in (words.noticed(result), words.clients(result)) if said for line in (_text(said), "")),
             "| adversary | claim | at least | about | ceiling |",
             "|---|---:|---:|---:|---:|",
             *(_row(each) for each in facts.numbers(result)),
@@ -51,7 +49,7 @@ def _row(each: facts.Numbers) -> str:
     about = f"{words.number(each.estimate.epsilon)} ({each.interval})" if each.estimate else "–"
     claim = words.number(each.claim.epsilon) if each.claim else "–"
     name = f"{each.view} (decides)" if each.primary else each.view
-    cells = (name, claim, words.number(each.bound.epsilon), about, words.number(each.bound.ceiling))
+    cells = (name, claim, words.at_least(each.bound.epsilon), about, words.number(each.bound.ceiling))
     return f"| {' | '.join(_text(cell) for cell in cells)} |"
 
 

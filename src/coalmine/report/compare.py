@@ -23,6 +23,7 @@ from coalmine.report import words
 from coalmine.report.evidence import run_config
 from coalmine.report.presented import across_runs
 from coalmine.result import AuditResult
+from coalmine.rounding import rounded_up
 
 SCHEMA = "coalmine-comparison/1"
 _IGNORED = ("run.seed", "run.workers", "run.evaluate_every", "run.reference")  # none of them changes what is compared
@@ -55,7 +56,7 @@ class Audited:
         found = {"verdict": f"{self.mark} {self.word}"}
         if result is not None:
             found["claim"] = number(result.claim.epsilon) if result.claim is not None else "–"
-            found["at least"] = number(result.bound.epsilon)
+            found["at least"] = words.at_least(result.bound.epsilon)
             estimate = result.estimate
             found["about"] = (
                 f"{number(estimate.epsilon)} ({number(estimate.low)} – {number(estimate.high)})" if estimate else "–"
@@ -306,9 +307,8 @@ def _columns(rows: Sequence[Audited]) -> list[str]:
 
 
 def _factor(result: AuditResult) -> str:
-    if result.verdict is None or math.isinf(result.verdict.noticeable_noise_factor):
-        return "–"
-    return f"noise ÷ {result.verdict.noticeable_noise_factor:.2g}"
+    factor = math.inf if result.verdict is None else result.verdict.noticeable_noise_factor
+    return f"noise ÷ {rounded_up(factor):.2g}" if 1 < factor < math.inf else "–"
 
 
 def _printed(table: Any) -> str:

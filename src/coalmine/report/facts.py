@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from coalmine.contracts import Claim, LowerBound, PointEstimate, percent
+from coalmine.report.again import estimate_again
 from coalmine.report.evidence import Evidence
-from coalmine.report.words import game_of, number, power_of_ten
+from coalmine.report.words import game_of, number
 from coalmine.result import AuditResult
 
 Rows = list[tuple[str, str]]
@@ -104,45 +103,35 @@ def command(evidence: Evidence) -> str:
         return f'coalmine.training.run(read_config("config.toml"), "again"{handed}{secret})'
     if evidence.config:
         return "coalmine run config.toml" + (" --secret-seed …" if evidence.given_secret else "")
-    result = evidence.result
-    methods = "".join(f" --method {name}" for name in (result.method,) if name != "band")
-    claim = f" --claim {result.claim.epsilon:.6g}" if result.claim is not None else ""
-    return f"coalmine estimate SCORES --delta {power_of_ten(result.bound.delta)}{claim}{methods}"
+    return estimate_again(evidence.result)[0]
 
 
 def meaning(evidence: Evidence) -> str:
     """What the command gives."""
     if not evidence.config:
+        missing = estimate_again(evidence.result)[1]
+        if missing:
+            return (
+                f"With the scores of this audit (their fingerprint is below), and with what is not in it: {'; '.join(missing)}."
+            )
         return "With the scores of this audit (their fingerprint is below) the same numbers come out."
     if evidence.handed:
         things = ", ".join(f"{name} ({found})" for name, found in sorted(evidence.handed.items()))
-        return f"In Python, with the configuration below and what the run was handed beside it: {things}."
+        return f"In Python, with the config.toml of this run and what the run was handed beside it: {things}."
     if evidence.given_secret:
-        return "With the configuration below and the secret seed of this run the same bits come out."
+        return "With the config.toml of this run and its secret seed the same bits come out."
     return (
-        "With the configuration below. Noise, canaries and coins come fresh from the operating system, so another run gives "
-        "other numbers of the same distribution, not the same bits; whoever holds secret.json can give its seed and gets them."
+        "With the config.toml of this run. Noise, canaries and coins come fresh from the operating system, so another run "
+        "gives other numbers of the same distribution, not the same bits; whoever holds secret.json can give its seed and gets "
+        "them."
     )
 
 
 def toml(config: Mapping[str, Any]) -> str:
     """The configuration as TOML."""
-    return "\n".join(_toml(config, ())).strip() + "\n"
+    import tomli_w
 
-
-def _toml(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    inner = {name: value for name, value in table.items() if isinstance(value, Mapping)}
-    plain = {name: value for name, value in table.items() if name not in inner}
-    if path and (plain or not inner):
-        yield f"\n[{'.'.join(_key(part) for part in path)}]"
-    for name, value in plain.items():
-        yield f"{_key(name)} = {json.dumps(value, default=str)}"
-    for name, value in inner.items():
-        yield from _toml(value, (*path, name))
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+    return tomli_w.dumps(config)
 
 
 def _knowledge(result: AuditResult) -> str:

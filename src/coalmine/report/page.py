@@ -60,6 +60,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters["number"] = words.number
+    made.filters["at_least"] = words.at_least
     made.filters["power_of_ten"] = words.power_of_ten
     made.filters["unbroken"] = unbroken
     return made
