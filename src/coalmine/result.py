@@ -175,17 +175,32 @@ def _refuse(word: str) -> float:
 def _from_dict(data: dict[str, Any]) -> AuditResult:
     first, *others = _bounds(data)
     stored = from_plain(float, first.pop("detectable", None), "bounds[0].detectable")
-    result: AuditResult = from_plain(AuditResult, {**data, "bounds": [first, *others]}, "result")
+    whole = {"histogram": {}, **data, "bounds": [first, *others]}  # the first files of this schema counted no scores
+    result: AuditResult = from_plain(AuditResult, whole, "result")
     _validate.one_of("method", result.method, BOUNDS)
     for bound in result.bounds:
         _validate.delta(bound.delta, allow_zero=True)
         _validate.confidence(bound.confidence)
     _validate.whole("inserted", result.design.inserted, least=1)
     check_histogram(result.histogram)
+    _check_verdict(result)
     for name in ("statistic", "view"):
         from_plain(str, result.setting.get(name), f"result.setting.{name}")
     primary = replace(result.bound, finder=_finder(result, stored))
     return replace(result, bounds=(primary, *result.bounds[1:]))
+
+
+def _check_verdict(result: AuditResult) -> None:
+    """A verdict that its own numbers contradict was not written by an audit."""
+    if result.verdict is None:
+        return
+    if result.claim is None:
+        raise ValueError(f"the verdict {result.verdict.word} has no claim that it could be about")
+    least, claimed = result.bound.epsilon, result.claim.epsilon
+    if (result.verdict.word == "VIOLATED") != (result.bound.valid and least > claimed):
+        raise ValueError(
+            f"the verdict {result.verdict.word} contradicts a bound of {least:.6g} beside a claim of {claimed:.6g}"
+        )
 
 
 def _bounds(data: dict[str, Any]) -> list[dict[str, Any]]:
