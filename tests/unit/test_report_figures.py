@@ -1,5 +1,7 @@
 """Figures: what they show is what is in their input, they stay small, and equal input gives equal bytes."""
 
+import re
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -51,7 +53,9 @@ def test_every_figure_is_small_repeatable_and_has_text_as_text(scores, result):
         text = style.svg(figure)
         assert text == style.svg(second[name]), name
         assert "<text" in text and "dc:date" not in text and len(text) < 60_000, name
-        assert figure._repr_svg_() == text
+        shown = figure._repr_svg_()
+        paper = re.search(r'<svg[^>]*>\s*(<rect width="100%" height="100%"[^>]*/>)\n ', shown)  # first of all, so behind all
+        assert style.PAPER in paper[1] and shown.replace(f"\n {paper[1]}", "") == text
 
 
 def test_a_dollar_is_a_dollar(result):
