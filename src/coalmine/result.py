@@ -24,6 +24,8 @@ from coalmine.gaussian import gaussian_gap
 from coalmine.histogram import Histogram, check_histogram, picture
 
 SCHEMA = "coalmine-result/1"
+_LONGEST = 18  # digits of a whole number in a file
+_DEEPEST = 40  # lists in lists
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class AuditResult:
     def from_json(cls, text: str) -> AuditResult:
         """Read what `to_json` wrote."""
         try:
-            data = json.loads(text, parse_constant=_refuse)
+            data = _harmless(json.loads(text, parse_constant=_refuse, parse_int=_whole))
         except (ValueError, RecursionError) as error:
             raise InputFileError(f"not a JSON document: {error}.") from None
         found = data.pop("schema", None) if isinstance(data, dict) else None
@@ -131,6 +133,12 @@ class AuditResult:
         return picture(self.histogram, normal=shifted, mark=mark)
 
     @property
+    def in_words(self) -> dict[str, str]:
+        """What the run recorded, as sentences by their names; empty for scores from elsewhere."""
+        found = self.training.get("in_words")
+        return {str(name): str(text) for name, text in found.items()} if isinstance(found, Mapping) else {}
+
+    @property
     def in_numbers(self) -> dict[str, Any]:
         """The audit for trackers: verdict and reason, claim, bound and estimate, each None where there is none."""
         bound, estimate = self.bound, self.estimate
@@ -153,7 +161,7 @@ class AuditResult:
 
     def __str__(self) -> str:
         """Plain text; with the sketch, but without colour, where standard output is a terminal that can show it."""
-        return "\n".join([*_lines(self), *terminal.sketch_for(self.picture)])
+        return "\n".join([*map(terminal.harmless, _lines(self)), *terminal.sketch_for(self.picture)])
 
     def _repr_html_(self) -> str:
         others = [str(view) for view in self.views]
@@ -170,6 +178,24 @@ def schema() -> dict[str, Any]:
 def _refuse(word: str) -> float:
     """Python reads NaN and Infinity as numbers, JSON does not know them."""
     raise ValueError(f"{word} is not a number")
+
+
+def _whole(digits: str) -> int:
+    """A whole number of a sensible size: others would not even be turned into a float."""
+    if len(digits) > _LONGEST:
+        raise ValueError(f"the number {digits[:_LONGEST]}… is too long")
+    return int(digits)
+
+
+def _harmless(value: Any, depth: int = 0) -> Any:
+    """The same data with what would steer a terminal spelled out, in names too."""
+    if depth > _DEEPEST:
+        raise ValueError("it is nested too deeply")
+    if isinstance(value, str):
+        return terminal.harmless(value)
+    if isinstance(value, dict):
+        return {terminal.harmless(name): _harmless(item, depth + 1) for name, item in value.items()}
+    return [_harmless(item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
 def _from_dict(data: dict[str, Any]) -> AuditResult:
@@ -252,7 +278,7 @@ def _lines(result: AuditResult) -> list[str]:
         f"  assumes       {'; '.join(bound.assumptions)}",
     ]
     lines += [f"  {'other views' if not number else '':<13} {view}" for number, view in enumerate(result.views)]
-    lines += [f"  {name:<13} {text}" for name, text in result.training.get("in_words", {}).items()]
+    lines += [f"  {name:<13} {text}" for name, text in result.in_words.items()]
     lines += [f"  caveat        {caveat}" for caveat in result.caveats]
     return lines
 

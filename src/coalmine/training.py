@@ -156,7 +156,7 @@ def _read(directory: RunDirectory) -> Finished:
     name = "training.json"
     try:
         training = json.loads((directory.path / name).read_bytes())
-        audited, _ = training["audited"], training["in_words"]
+        audited, _ = training["audited"], dict(training["in_words"])
         name = "result.json"
         return Finished(directory.path, training, AuditResult.load(directory.path) if audited else None)
     except (ValueError, KeyError, TypeError, CoalmineError):

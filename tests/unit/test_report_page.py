@@ -345,3 +345,76 @@ def test_the_shown_configuration_is_toml_whatever_it_holds():
 
     told = {"a b": {"list": [{"x": 1}, {"y": [1.5, float("inf")]}], "when": datetime.date(2020, 1, 1), "text": 'é\u007f"\\'}}
     assert tomllib.loads(facts.toml(told)) == told
+
+
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+
+
+@pytest.fixture
+def steering(finished, tmp_path):
+    """A run directory whose strings try to steer a terminal."""
+    out = tmp_path / "run"
+    shutil.copytree(finished(), out)
+    result = json.loads((out / "result.json").read_text())
+    result["caveats"].append(f"{ESCAPE}: {ESCAPE}")
+    result["versions"][ESCAPE] = ESCAPE
+    result["training"] |= {"model": ESCAPE, "in_words": {ESCAPE: ESCAPE}}
+    result["verdict"]["reason"] = ESCAPE
+    result["views"][0]["view"] = ESCAPE
+    (out / "result.json").write_text(json.dumps(result))
+    return out
+
+
+def test_control_characters_do_not_get_through(steering, tmp_path, monkeypatch, capsys):
+    from coalmine import cli
+    from coalmine.report.compare import compare
+
+    result = AuditResult.load(steering)
+    shutil.copytree(steering, tmp_path / "again")
+    by_hand = replace(result, caveats=(ESCAPE,), setting={**result.setting, "view": ESCAPE})
+    print(by_hand)
+    by_hand.show()
+    shown = [str(result), str(by_hand), card(by_hand), card(steering), report(steering), capsys.readouterr().out]
+    shown.append(str(compare([steering, tmp_path / "again"])))
+    for arguments in (("report", "--format", "md", steering), ("report", tmp_path / ESCAPE.replace("\x07", ""))):
+        monkeypatch.setattr(sys, "argv", ["coalmine", *map(str, arguments)])
+        with pytest.raises(SystemExit):
+            cli.main()
+        shown += capsys.readouterr()
+    for text in shown:
+        assert not set(ESCAPE) & set(text) - set("]0;owned[2J31m")
+    assert "\\x1b]0;owned" in str(result)
+
+
+@pytest.mark.parametrize("words", [["a"], "text", 7, None])
+def test_sentences_that_are_none(finished, tmp_path, words):
+    shutil.copytree(finished(), tmp_path / "run")
+    data = json.loads((tmp_path / "run" / "result.json").read_text())
+    data["training"]["in_words"] = words
+    (tmp_path / "run" / "result.json").write_text(json.dumps(data))
+    result = AuditResult.load(tmp_path / "run")
+    assert result.in_words == {} and "CONSISTENT" in str(result) + report(tmp_path / "run") + card(result)
+
+
+def test_numbers_beyond_all_measure(finished, page, tmp_path):
+    out, huge = tmp_path / "run", 10**400
+    shutil.copytree(finished(), out)
+    events, text = (out / "events.jsonl").read_text(), (out / "result.json").read_text()
+    (out / "events.jsonl").write_text(
+        events + f'{{"round": {huge}, "epsilon_measured": {huge}}}\n{{"round": 1, "canary_share": {huge}}}\n'
+    )
+    assert report(out) == page
+    for place in (("training", "epsilon_of_clients"), ("design", "inserted"), ("diagnostics", "std"), ("claim", "epsilon")):
+        data = json.loads(text)
+        data[place[0]][place[1]] = huge
+        (out / "result.json").write_text(json.dumps(data))
+        with pytest.raises(InputFileError, match="is too long"):
+            report(out)
+    (out / "result.json").write_text(json.dumps(json.loads(text) | {"training": json.loads("[" * 60 + "]" * 60)}))
+    with pytest.raises(InputFileError, match="nested too deeply"):
+        report(out)
+    (out / "result.json").write_text(text)
+    told = (out / "config.toml").read_text()
+    (out / "config.toml").write_text(told + f"\n[canaries_too]\nover_long = {huge}\n")
+    with pytest.raises(InputFileError, match="longer than 64 bits"):
+        report(out)

@@ -9,6 +9,7 @@ from pathlib import Path
 from coalmine.report import facts, words
 from coalmine.report.evidence import Evidence
 from coalmine.result import AuditResult
+from coalmine.terminal import harmless
 
 
 def card(source: AuditResult | Evidence | str | Path) -> str:
@@ -55,5 +56,5 @@ def _row(each: facts.Numbers) -> str:
 
 def _text(text: str) -> str:
     """Text that Markdown and HTML take as text."""
-    escaped = html.escape(" ".join(text.split()), quote=False)
+    escaped = html.escape(harmless(" ".join(text.split())), quote=False)
     return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", escaped)

@@ -20,10 +20,11 @@ from typing import Any
 from coalmine.contracts import plain
 from coalmine.errors import InputFileError, RunDirectoryError
 from coalmine.report import words
-from coalmine.report.evidence import run_config
+from coalmine.report.evidence import drawable, run_config
 from coalmine.report.presented import across_runs
 from coalmine.result import AuditResult
 from coalmine.rounding import rounded_up
+from coalmine.terminal import harmless
 
 SCHEMA = "coalmine-comparison/1"
 _IGNORED = ("run.seed", "run.workers", "run.evaluate_every", "run.reference")  # none of them changes what is compared
@@ -284,8 +285,8 @@ def _labels(paths: Sequence[Path]) -> list[str]:
 
 
 def _accuracy(training: Mapping[str, Any]) -> tuple[float, float] | None:
-    found = [training.get(name) for name in ("accuracy", "accuracy_error")]
-    return (float(found[0]), float(found[1])) if all(isinstance(value, int | float) for value in found) else None  # type: ignore[arg-type]
+    found: list[Any] = [value for name in ("accuracy", "accuracy_error") if drawable(value := training.get(name))]
+    return (float(found[0]), float(found[1])) if len(found) == 2 else None
 
 
 def _shown(value: Any) -> str:
@@ -320,4 +321,4 @@ def _printed(table: Any) -> str:
     console = Console(file=StringIO(), width=1000, color_system=None, highlight=False, markup=False)
     console.width = max(shutil.get_terminal_size((140, 24)).columns, min(console.measure(table).maximum, _WIDEST))
     console.print(table)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip().splitlines())  # type: ignore[attr-defined]
+    return "\n".join(harmless(line.rstrip()) for line in console.file.getvalue().rstrip().split("\n"))  # type: ignore[attr-defined]

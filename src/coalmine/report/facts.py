@@ -46,8 +46,7 @@ def title(evidence: Evidence) -> str:
 
 def subtitle(evidence: Evidence) -> str:
     """How large it was."""
-    told = evidence.result.training.get("in_words", {}).get("training", "")
-    return str(told).partition(";")[0]
+    return evidence.result.in_words.get("training", "").partition(";")[0]
 
 
 def setting(evidence: Evidence) -> Rows:
@@ -181,5 +180,7 @@ def _canaries(result: AuditResult, told: Mapping[str, Any]) -> str:
         shown += f" of a pool of {pool:,}"
     parts = [shown, {"coins": "each by its own coin"}.get(str(result.setting.get("assignment")), "")]
     if told.get("family"):
-        parts.append(f"{told['family']} directions, {told.get('over_long', 1):g} clip norms long")
+        length = told.get("over_long", 1)
+        long = f", {length:g} clip norms long" if isinstance(length, int | float) else ""
+        parts.append(f"{told['family']} directions{long}")
     return ", ".join(part for part in parts if part)

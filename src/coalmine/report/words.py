@@ -273,5 +273,5 @@ def _float(value: object) -> float:
     """A number of a file; infinity is text there."""
     try:
         return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.inf
