@@ -24,6 +24,7 @@ FLOOR = {
     "errors": 0,
     "_validate": 0,
     "_random": 0,
+    "rounding": 0,
     "_hockey_stick": 0,
     "progress": 0,
     "drawing": 0,

@@ -39,6 +39,10 @@ def main(runs: Path) -> None:
         out = runs / name
         done = resume(out, mechanism=mechanism) if (out / "config.toml").is_file() else run(config, out, mechanism=mechanism)
         verdict = done.result.verdict.word if done.result is not None and done.result.verdict is not None else ""
+        if verdict != name.upper():
+            raise SystemExit(
+                f"{name}: the verdict is {verdict or 'missing'}; nothing is written. Run it again in another folder."
+            )
         print(f"{name}: {verdict}")
         (HERE / f"{name}.html").write_text(report(out), encoding="utf-8")
     with sync_playwright() as playwright:

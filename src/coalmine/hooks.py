@@ -8,9 +8,9 @@ A hook is a callable that takes one event, a mapping of plain data:
     "end"      after the audit                          verdict, reason, claim, lower_bound, estimate, ...
 
 Every hook gets a copy of its own. One that raises is reported once, in a line on standard error and in `hooks/errors.jsonl` of
-the run directory, and hears nothing more; the run goes on with the same bits. Ctrl-C is the user's and passes. No event holds
-the secret seed, a score or a canary; but losses and norms are not protected by the noise, so that the writers below stay on
-this machine unless told otherwise.
+the run directory, is closed, and hears nothing more; the run goes on with the same bits. Ctrl-C is the user's and passes. No
+event holds the secret seed, a score or a canary; but losses and norms are not protected by the noise, so that the writers below
+stay on this machine unless told otherwise.
 """
 
 from __future__ import annotations
@@ -47,24 +47,27 @@ class Telling:
 
     def __exit__(self, *_: object) -> None:
         for hook in tuple(self._hooks):
-            self._safely(hook, getattr(hook, "close", lambda: None))
+            self._safely(hook, _close, hook)
 
     def __call__(self, kind: str, event: Event) -> None:
         """One event for every hook that has not failed yet."""
         for hook in tuple(self._hooks):
-            self._safely(hook, hook, {"event": kind, **deepcopy(dict(event))})
+            if not self._safely(hook, hook, {"event": kind, **deepcopy(dict(event))}):
+                _quietly(_close, hook)  # it hears nothing more, but may hold a file or a connection
 
-    def _safely(self, hook: Hook, act: Callable[..., object], *event: Event) -> None:
+    def _safely(self, hook: Hook, act: Callable[..., object], *told: object) -> bool:
         try:
-            act(*event)
+            act(*told)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also SystemExit: a tracker that gives up must not end the training
             self._leave_out(hook, error)
+            return False
+        return True
 
     def _leave_out(self, hook: Hook, error: BaseException) -> None:
         self._hooks = [other for other in self._hooks if other is not hook]
-        name, said = _name(hook), " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        name, said = _name(hook), _said(error)
         with suppress(Exception):
             print(f"coalmine: hook {name} failed and is left out: {said}", file=sys.stderr, flush=True)  # noqa: T201
         with suppress(Exception):
@@ -277,11 +280,39 @@ class WeightsAndBiases(_Writer):
 HOOKS: dict[str, Callable[[], Hook]] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WeightsAndBiases}
 
 
+def _close(hook: Hook) -> None:
+    """If it has something to close."""
+    close = getattr(hook, "close", None)
+    if close is not None:
+        close()
+
+
+def _quietly(act: Callable[..., object], *told: object) -> object:
+    """What an act of others gives; None if it fails, however it fails."""
+    try:
+        return act(*told)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return None
+
+
+def _attribute(hook: Hook, name: str) -> str:
+    return " ".join(str(getattr(hook, name)).split())
+
+
 def _name(hook: Hook) -> str:
     for attribute in ("name", "__qualname__"):
-        with suppress(Exception):
-            return str(getattr(hook, attribute))
+        found = _quietly(_attribute, hook, attribute)
+        if found:
+            return str(found)
     return type(hook).__name__
+
+
+def _said(error: BaseException) -> str:
+    """In one line; also of an error that cannot say what it is."""
+    message = _quietly(lambda: " ".join(str(error).split()))
+    return f"{type(error).__name__}: {'(its message cannot be shown)' if message is None else message}"[:300].rstrip()
 
 
 def _installed(package: str) -> bool:

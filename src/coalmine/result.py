@@ -24,6 +24,8 @@ from coalmine.gaussian import gaussian_gap
 from coalmine.histogram import Histogram, check_histogram, picture
 
 SCHEMA = "coalmine-result/1"
+_LONGEST = 18  # digits of a whole number in a file
+_DEEPEST = 40  # lists in lists
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class AuditResult:
     def from_json(cls, text: str) -> AuditResult:
         """Read what `to_json` wrote."""
         try:
-            data = json.loads(text, parse_constant=_refuse)
+            data = _harmless(json.loads(text, parse_constant=_refuse, parse_int=_whole))
         except (ValueError, RecursionError) as error:
             raise InputFileError(f"not a JSON document: {error}.") from None
         found = data.pop("schema", None) if isinstance(data, dict) else None
@@ -118,13 +120,23 @@ class AuditResult:
             raise InputFileError(f"{str(path)!r}: {error} `coalmine estimate SCORES -o result.json` writes one.") from None
 
     @property
+    def shifted_normal(self) -> bool:
+        """Whether the scores are taken for normal ones that move; a maximum over rounds or a likelihood ratio is not."""
+        return any(estimate.method.startswith("Gaussian, mean only") for estimate in self.estimates)
+
+    @property
     def picture(self) -> Picture:
         """Inserted against held-out scores, to be drawn; with a mark where inserted ones would be, were the claim used up."""
-        claim, shifted = self.claim, any(estimate.method.startswith("Gaussian, mean only") for estimate in self.estimates)
-        mark = None
+        claim, mark, shifted = self.claim, None, self.shifted_normal
         if shifted and claim is not None and claim.delta > 0 and math.isfinite(claim.epsilon):
             mark = gaussian_gap(claim.epsilon, claim.delta)
         return picture(self.histogram, normal=shifted, mark=mark)
+
+    @property
+    def in_words(self) -> dict[str, str]:
+        """What the run recorded, as sentences by their names; empty for scores from elsewhere."""
+        found = self.training.get("in_words")
+        return {str(name): str(text) for name, text in found.items()} if isinstance(found, Mapping) else {}
 
     @property
     def in_numbers(self) -> dict[str, Any]:
@@ -149,7 +161,7 @@ class AuditResult:
 
     def __str__(self) -> str:
         """Plain text; with the sketch, but without colour, where standard output is a terminal that can show it."""
-        return "\n".join([*_lines(self), *terminal.sketch_for(self.picture)])
+        return "\n".join([*map(terminal.harmless, _lines(self)), *terminal.sketch_for(self.picture)])
 
     def _repr_html_(self) -> str:
         others = [str(view) for view in self.views]
@@ -168,20 +180,53 @@ def _refuse(word: str) -> float:
     raise ValueError(f"{word} is not a number")
 
 
+def _whole(digits: str) -> int:
+    """A whole number of a sensible size: others would not even be turned into a float."""
+    if len(digits) > _LONGEST:
+        raise ValueError(f"the number {digits[:_LONGEST]}… is too long")
+    return int(digits)
+
+
+def _harmless(value: Any, depth: int = 0) -> Any:
+    """The same data with what would steer a terminal spelled out, in names too."""
+    if depth > _DEEPEST:
+        raise ValueError("it is nested too deeply")
+    if isinstance(value, str):
+        return terminal.harmless(value)
+    if isinstance(value, dict):
+        return {terminal.harmless(name): _harmless(item, depth + 1) for name, item in value.items()}
+    return [_harmless(item, depth + 1) for item in value] if isinstance(value, list) else value
+
+
 def _from_dict(data: dict[str, Any]) -> AuditResult:
     first, *others = _bounds(data)
     stored = from_plain(float, first.pop("detectable", None), "bounds[0].detectable")
-    result: AuditResult = from_plain(AuditResult, {**data, "bounds": [first, *others]}, "result")
+    whole = {"histogram": {}, **data, "bounds": [first, *others]}  # the first files of this schema counted no scores
+    result: AuditResult = from_plain(AuditResult, whole, "result")
     _validate.one_of("method", result.method, BOUNDS)
     for bound in result.bounds:
         _validate.delta(bound.delta, allow_zero=True)
         _validate.confidence(bound.confidence)
     _validate.whole("inserted", result.design.inserted, least=1)
     check_histogram(result.histogram)
+    _check_verdict(result)
     for name in ("statistic", "view"):
         from_plain(str, result.setting.get(name), f"result.setting.{name}")
     primary = replace(result.bound, finder=_finder(result, stored))
     return replace(result, bounds=(primary, *result.bounds[1:]))
+
+
+def _check_verdict(result: AuditResult) -> None:
+    """A verdict that its own numbers contradict was not written by an audit."""
+    if result.verdict is None:
+        return
+    if result.claim is None:
+        raise ValueError(f"the verdict {result.verdict.word} has no claim that it could be about")
+    least, claimed = result.bound.epsilon, result.claim.epsilon
+    if (result.verdict.word == "VIOLATED") != (result.bound.valid and least > claimed):
+        raise ValueError(
+            f"the verdict {result.verdict.word} contradicts a bound of {least:.6g} beside a claim of {claimed:.6g}"
+        )
 
 
 def _bounds(data: dict[str, Any]) -> list[dict[str, Any]]:
@@ -233,7 +278,7 @@ def _lines(result: AuditResult) -> list[str]:
         f"  assumes       {'; '.join(bound.assumptions)}",
     ]
     lines += [f"  {'other views' if not number else '':<13} {view}" for number, view in enumerate(result.views)]
-    lines += [f"  {name:<13} {text}" for name, text in result.training.get("in_words", {}).items()]
+    lines += [f"  {name:<13} {text}" for name, text in result.in_words.items()]
     lines += [f"  caveat        {caveat}" for caveat in result.caveats]
     return lines
 

@@ -87,6 +87,11 @@ class RunDirectory:
             raise RunDirectoryError(f"{str(path)!r} is not a run directory: it has no {_CONFIG}. Start again with a new --out.")
         return run
 
+    def stay(self) -> Path:
+        """From now on the same directory, wherever the process goes; returns the path as it was given."""
+        given, self.path = self.path, self.path.absolute()
+        return given
+
     def inner(self, name: str, *, config: str) -> RunDirectory:
         """A run inside this one, without a secret of its own; one that was killed before it began is made again."""
         path = self.path / name

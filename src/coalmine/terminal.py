@@ -27,12 +27,12 @@ def show(text: str, *, word: str = "", picture: Picture | None = None, file: Tex
     if file is None:  # standard output is closed
         return
     if not word or not (_is_terminal(file) or os.environ.get("FORCE_COLOR")):
-        _write(file, text)
+        _write(file, harmless(text))
         return
     unicode, drawn = _speaks_unicode(file), sketch_for(picture, file)
     symbol, style = STYLES.get(word, _NEITHER)
     head = f"{symbol} {word}" if unicode and not _dumb() else word
-    rest = _harmless(text.removeprefix(word))
+    rest = harmless(text.removeprefix(word))
     _write(file, "\n".join([_coloured(head, style, file) + rest, *drawn]))
 
 
@@ -42,6 +42,11 @@ def sketch_for(picture: Picture | None, file: TextIO | None = None) -> list[str]
     if not (picture and file and _is_terminal(file) and _speaks_unicode(file)) or _dumb() or _columns(file) < WIDTH:
         return []
     return ["", *sketch(picture)]
+
+
+def harmless(text: str) -> str:
+    """Names come from files of others: what would steer a terminal is shown instead."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _is_terminal(file: TextIO) -> bool:
@@ -81,11 +86,6 @@ def _coloured(text: str, style: str, file: TextIO) -> str:
     with console.capture() as captured:
         console.print(Text(text, style), end="", soft_wrap=True)
     return captured.get()
-
-
-def _harmless(text: str) -> str:
-    """Names come from files of others: what would steer a terminal is shown instead."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _write(file: TextIO, text: str) -> None:

@@ -132,6 +132,7 @@ def resume(
 def _go_on(
     directory: RunDirectory, told: Config, given: Material, mechanism: Mechanism | None, hooks: Sequence[Hook], *, quiet: bool
 ) -> Finished:
+    shown = directory.stay()  # a hook may change the working directory
     with directory.locked(), Telling(hooks, directory.path) as tell:
         seed = directory.secret_seed
         job = federation(told, given, seed, mechanism)
@@ -146,7 +147,7 @@ def _go_on(
         if told.run.reference:
             with suppress(NonFiniteError):  # a comparison that diverges is no reason to withhold the audit
                 work.reference(quiet=quiet)
-        finished = work.conclude()
+        finished = replace(work.conclude(), directory=shown)
         tell("end", finished.in_numbers)
         return finished
 
@@ -155,7 +156,7 @@ def _read(directory: RunDirectory) -> Finished:
     name = "training.json"
     try:
         training = json.loads((directory.path / name).read_bytes())
-        audited, _ = training["audited"], training["in_words"]
+        audited, _ = training["audited"], dict(training["in_words"])
         name = "result.json"
         return Finished(directory.path, training, AuditResult.load(directory.path) if audited else None)
     except (ValueError, KeyError, TypeError, CoalmineError):

@@ -13,6 +13,7 @@ from coalmine.contracts import Claim, Game, LowerBound, Verdict, percent
 from coalmine.errors import MismatchError
 from coalmine.estimators.power import noticeable_noise_factor
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
+from coalmine.rounding import rounded_up, told_apart
 
 HALF_NOISE = 2.0
 _LARGEST_FACTOR = 1e6
@@ -29,8 +30,8 @@ def judge(claim: Claim, bound: LowerBound, game: Game | None = None, visible: Vi
     detectable = bound.detectable_above(claim.epsilon) if math.isfinite(claim.epsilon) else math.inf
     factor = _noticed(claim, detectable, visible)
     if bound.epsilon > claim.epsilon:
-        shown = f"with {percent(bound.confidence)} confidence epsilon is at least {bound.epsilon:.3g}"
-        reason = f"{shown}, more than the {claim.epsilon:.3g} claimed"
+        least, claimed = told_apart(bound.epsilon, claim.epsilon)
+        reason = f"with {percent(bound.confidence)} confidence epsilon is at least {least}, more than the {claimed} claimed"
         return Verdict("VIOLATED", reason, detectable, factor)
     if not math.isfinite(claim.epsilon):
         return Verdict("INCONCLUSIVE", "the claim is infinite: nothing could exceed it", detectable, factor)
@@ -41,11 +42,13 @@ def judge(claim: Claim, bound: LowerBound, game: Game | None = None, visible: Vi
         seen = "at delta = 0 it is not known which violation" if claim.delta == 0 else "no violation"
         return Verdict("INCONCLUSIVE", f"{seen} would have been noticed", detectable, factor)
     if detectable > (visible(HALF_NOISE) if visible is not None else _half_noise(claim)):
-        seen = f"only noise too small by a factor of {factor:.2g} would have been noticed"
+        seen = f"only noise too small by a factor of {rounded_up(factor):.2g} would have been noticed"
         if math.isinf(factor):
             seen = "no lack of noise would have been noticed: what this adversary does not know hides the canaries"
         return Verdict("INCONCLUSIVE", f"{seen}; half the noise would probably have been missed", detectable, factor)
-    reason = f"no leak above the claim was found; noise too small by a factor of {factor:.2g} would have been noticed"
+    reason = "no leak above the claim was found"
+    if factor > 1:  # else this design would take even a correct mechanism for a wrong one: nothing to boast of
+        reason += f"; noise too small by a factor of {rounded_up(factor):.2g} would have been noticed"
     return Verdict("CONSISTENT", reason, detectable, factor)
 
 

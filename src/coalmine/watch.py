@@ -123,10 +123,11 @@ class Watch:
 
         In clip norms, a canary adds min(over_long, 1) in each of its rounds. It is hidden by the noise, and from whoever does
         not know them by the clients' sum X_t and, among independent directions, by the k_t other canaries:
-        sigma² + (|X_t|² + k_t)/d. What a final model hides has no closed form for every server, nor has the power of a
-        likelihood ratio; nothing is promised for these.
+        sigma² + (|X_t|² + k_t)/d. What a final model hides has no closed form for every server. Neither has the power of a
+        largest cosine over rounds, where a canary's own rounds compete with all others, nor that of a likelihood ratio. Nothing
+        is promised for these.
         """
-        if isinstance(view, (FinalModel, UnknownRounds)):
+        if isinstance(view, (FinalModel, EveryRelease, UnknownRounds)):
             return lambda factor: 0.0
         kept, planting = min(self.plants.over_long, 1.0), self.plants.planting
         canaries = np.array([record["canaries"] for record in records]) / self.dim
@@ -141,8 +142,6 @@ class Watch:
             if isinstance(view, Afterwards):  # equal weights from the first round on, and the canary is in its own only
                 looked_at = view.looked_at(presence > 0).astype(np.float64)
                 effect = float(np.mean(np.sqrt(squares) @ presence / np.sqrt(looked_at.sum(axis=0))))
-            elif isinstance(view, EveryRelease):
-                effect = float(np.sqrt((squares[:, None] * presence).sum() / presence.sum()))
             else:
                 effect = float(np.sqrt(squares @ presence).mean())
             return float(gaussian_epsilon(0.0, 1.0, effect, 1.0, delta))

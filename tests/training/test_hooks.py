@@ -261,3 +261,16 @@ def test_the_secret_is_in_no_file_of_a_tracker(tmp_path):
     files = [path for path in (out / "hooks").rglob("*") if path.is_file()]
     assert len(files) >= 3
     assert [path.name for path in files if any(trace in path.read_bytes() for trace in traces)] == []
+
+
+def test_a_hook_that_leaves_the_working_directory_does_not_take_the_run_along(tmp_path, quiet, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+
+    def leave(event):
+        monkeypatch.chdir(tmp_path / "elsewhere")
+
+    finished = train("run", hooks=[leave])
+    assert str(finished.directory) == "run"
+    assert digests(tmp_path / "run") == digests(quiet)
+    assert not list((tmp_path / "elsewhere").iterdir())

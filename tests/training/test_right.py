@@ -381,6 +381,13 @@ def test_a_maximum_without_power_says_so(tmp_path):
     assert quiet.estimate is None and any(caveat.startswith("no estimate:") for caveat in quiet.caveats)
 
 
+def test_nothing_is_promised_for_a_maximum_over_rounds(tmp_path):
+    """Also where it has power: how likely it notices too little noise has no closed form."""
+    loud, _ = audited(tmp_path, "privacy.noise_multiplier=0.5", "audit.view=every-release", "participation.rounds=1",
+                      "participation.epochs=1")  # fmt: skip
+    assert loud.verdict.word == "INCONCLUSIVE" and loud.verdict.noticeable_noise_factor == float("inf")
+
+
 # ---------------------------------------------------------------------------------------- (d) broken ones are convicted
 
 

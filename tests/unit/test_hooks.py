@@ -92,19 +92,60 @@ def test_hooks_are_closed_even_after_an_error_and_closing_may_fail(tmp_path, cap
     assert "hook a failed" in capsys.readouterr().err
 
 
-def test_a_hook_that_failed_is_not_closed(tmp_path):
+def test_a_hook_that_failed_is_closed_once_whatever_that_does(tmp_path):
     closed = []
 
     class Bad:
         def __call__(self, event):
-            raise ValueError
+            raise ValueError("first")
 
         def close(self):
             closed.append(self)
+            raise Odd("second")
 
     with Telling([Bad()], tmp_path) as tell:
         tell("start", {})
-    assert closed == []
+        assert len(closed) == 1
+        tell("round", {})
+    assert len(closed) == 1
+    assert [line["error"] for line in errors(tmp_path)] == ["ValueError: first"]
+
+
+def test_an_error_that_cannot_say_what_it_is_stays_in(tmp_path, capsys):
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def bad(event):
+        raise Mute
+
+    with Telling([bad], tmp_path) as tell:
+        tell("round", {})
+    assert "Mute: (its message cannot be shown)" in capsys.readouterr().err
+
+
+def test_attributes_that_raise_stay_in(tmp_path, capsys):
+    class Property:
+        name = "property"
+
+        def __call__(self, event):
+            pass
+
+        @property
+        def close(self):
+            raise RuntimeError("no close")
+
+    class Everything:
+        def __call__(self, event):
+            pass
+
+        def __getattr__(self, name):
+            raise Odd(name)
+
+    with Telling([Property(), Everything()], tmp_path) as tell:
+        tell("round", {})
+    said = capsys.readouterr().err
+    assert "hook property failed and is left out: RuntimeError: no close" in said and "hook Everything failed" in said
 
 
 def test_a_failure_that_cannot_be_reported_does_not_raise(tmp_path, monkeypatch):

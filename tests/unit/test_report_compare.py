@@ -177,3 +177,28 @@ def test_without_the_extra_the_remedy_is_named(run, finished, monkeypatch, missi
     monkeypatch.setitem(sys.modules, missing, None)
     code, out, err = run("report", finished())
     assert (code, out) == (2, "") and err == f'coalmine: a report needs {missing}: pip install "coalmine[report]"\n'
+
+
+def test_a_mechanism_that_was_handed_is_an_axis(finished, tmp_path):
+    import shutil
+
+    for name in ("HalfTheNoise", "Gaussian"):
+        shutil.copytree(finished(), tmp_path / name)
+        with (tmp_path / name / "config.toml").open("a") as file:
+            file.write(f'\n[about.handed]\nmechanism = "{name}"\n')
+    found = compare([finished(), tmp_path / "HalfTheNoise", tmp_path / "Gaussian"])
+    assert found.axes == ("mechanism",)
+    assert [row.columns["mechanism"] for row in found.rows] == ["Gaussian", "Gaussian, handed", "HalfTheNoise"]
+    assert "3 runs by mechanism" in str(found) and "HalfTheNoise" in found.to_html()
+
+
+def test_a_model_that_was_handed_is_an_axis(finished, tmp_path):
+    import shutil
+
+    shutil.copytree(finished(), tmp_path / "mine")
+    with (tmp_path / "mine" / "config.toml").open("a") as file:
+        file.write('\n[about.handed]\ngiven = "my model"\n')
+    assert [row.columns["data and model"] for row in compare([tmp_path / "mine", finished()]).rows] == [
+        "as configured",
+        "my model",
+    ]

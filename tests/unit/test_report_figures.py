@@ -1,5 +1,7 @@
 """Figures: what they show is what is in their input, they stay small, and equal input gives equal bytes."""
 
+import re
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -51,7 +53,9 @@ def test_every_figure_is_small_repeatable_and_has_text_as_text(scores, result):
         text = style.svg(figure)
         assert text == style.svg(second[name]), name
         assert "<text" in text and "dc:date" not in text and len(text) < 60_000, name
-        assert figure._repr_svg_() == text
+        shown = figure._repr_svg_()
+        paper = re.search(r'<svg[^>]*>\s*(<rect width="100%" height="100%"[^>]*/>)\n ', shown)  # first of all, so behind all
+        assert style.PAPER in paper[1] and shown.replace(f"\n {paper[1]}", "") == text
 
 
 def test_a_dollar_is_a_dollar(result):
@@ -154,3 +158,38 @@ def test_one_presentation_is_compared_with_its_own_claim():
     (axes,) = figures.epsilon_over_rounds(ROUNDS, claim_for_one=1.5).axes
     line = next(line for line in axes.lines if line.get_label() == "claim for one presentation")
     assert set(line.get_ydata()) == {1.5}
+
+
+def inside(figure):
+    """Whether every legend lies within its figure."""
+    style.svg(figure)  # lays it out
+    width = figure.bbox.width
+    boxes = [axes.get_legend().get_window_extent() for axes in figure.axes if axes.get_legend()]
+    return bool(boxes) and all(box.x0 >= 0 and box.x1 <= width for box in boxes)
+
+
+def test_legends_stay_inside(scores, result):
+    lone = audit_scores(Scores.of(scores.inserted_values, scores.held_out_values[:0], null=scores.null), delta=1e-5)
+    wide = Scores.of(*(stream(0, "wide").normal(size=(2, 100_000))))
+    figured = drawn(scores, result)
+    shown = [figured[name] for name in ("densities", "quantiles", "presentations", "epsilon_over_rounds", "training_curves")]
+    for figure in (*shown, figures.densities(lone), figures.densities(wide), figures.epsilon_over_rounds(ROUNDS, 1.5)):
+        assert inside(figure)
+
+
+@pytest.mark.parametrize("statistic", ["maximum over rounds of the cosine", "likelihood ratio"])
+def test_no_normal_law_is_drawn_for_what_is_no_shifted_normal(statistic):
+    from dataclasses import replace
+
+    rng = stream(0, "no normal")
+    scores = replace(Scores.of(rng.normal(3, 1, 60), rng.normal(2, 1, 60)), statistic=statistic)
+    lone = audit_scores(scores, delta=1e-5)
+    assert not figures.densities(scores).axes[0].lines
+    assert not figures.densities(lone).axes[0].lines
+    with pytest.raises(figures.NothingToShow, match="normal"):
+        figures.quantiles(scores)
+
+
+def test_the_epsilon_so_far_says_what_it_assumes():
+    (axes,) = figures.epsilon_over_rounds(ROUNDS).axes
+    assert "at least, if Gaussian" in [line.get_label() for line in axes.lines]

@@ -63,7 +63,7 @@ def test_verdict_sentence_and_all_sections(page):
         assert words in text, words
     for name in FIGURES:
         assert f'id="figure-{name}"' in page
-    for words in ("coalmine run config.toml", "Public seed", "given: whoever has it", "valid under the Gaussian shape"):
+    for words in ("coalmine run config.toml", "Public seed", "given: whoever has it", "if the scores are Gaussian"):
         assert words in text, words
 
 
@@ -130,7 +130,7 @@ def test_a_lone_result(simulated, tmp_path):
     result.save(tmp_path / "result.json")
     page = report(tmp_path / "result.json")
     assert "CONSISTENT" in page or "INCONCLUSIVE" in page
-    assert "coalmine estimate SCORES --delta 1e-5 --claim 4.37" in page
+    assert "coalmine estimate SCORES --delta 1e-5 --confidence 0.95 --dim 100000 --method band --noise-multiplier 1" in page
     assert 'id="figure-quantiles"' not in page
     assert report(result) == page
 
@@ -274,3 +274,147 @@ def test_a_failing_page_does_not_lose_the_audit(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     run(read_config("tiny", small), tmp_path / "other", secret_seed=1, quiet=True)
     assert 'pip install "coalmine[report]"' in capsys.readouterr().err
+
+
+def test_the_epsilon_so_far_names_its_adversary_and_its_confidence(finished):
+    seen = Evidence.of(finished())
+    caption = re.search(r'id="figure-rounds">.*?<figcaption>(.*?)</figcaption>', report(seen), re.DOTALL)[1]
+    assert "all other updates could say this" in caption and "with 95% confidence at all times" in caption
+    alone = replace(
+        seen, result=replace(seen.result, setting={**seen.result.setting, "view": "known rounds"}, views=()), scores={}
+    )
+    assert seen.watching == "known others" and alone.watching == "known rounds"
+    for view in ("every release", "final model", "unknown rounds"):
+        other = replace(alone, result=replace(alone.result, setting={**seen.result.setting, "view": view}))
+        assert other.watching is None and 'id="figure-rounds"' not in report(other)
+
+
+def test_what_the_claim_allows_to_know_is_not_said_of_the_view(simulated):
+    result = replace(simulated[1], setting={**simulated[1].setting, "view": "every release"})
+    assert dict(facts.setting(Evidence.of(result)))["Threat model"] == "every release; claimed for: rounds known"
+
+
+COMMANDS = {
+    "law and claim": ("--dim", "100000", "--noise-multiplier", "1.3", "--participations", "2", "--confidence", "0.9"),
+    "threshold": ("--method", "threshold", "--method", "gdp", "--threshold", "0.004", "--claim", "4.123456789"),
+    "guesses": ("--method", "one-run", "--guesses", "30+20", "--assignment", "coins", "--game", "unit=example"),
+    "split": ("--dim", "100000", "--method", "threshold", "--threshold", "split", "--view", "my own view"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_command_of_an_estimate_gives_the_same_numbers(name, tmp_path, monkeypatch):
+    """The shown command is typed again."""
+    import shlex
+
+    from coalmine import cli
+
+    scores = simulate_gaussian_mechanism(dim=100_000, canaries=60, sigma=1.0, seed=7)
+    held_out = simulate_gaussian_mechanism(dim=100_000, canaries=60, sigma=1e6, seed=8)
+    rows = [(value, 1) for value in scores.inserted_values] + [(value, 0) for value in held_out.inserted_values]
+    (tmp_path / "scores.csv").write_text("value,inserted\n" + "".join(f"{float(value)!r},{kind}\n" for value, kind in rows))
+
+    def estimate(arguments, output):
+        monkeypatch.setattr(sys, "argv", ["coalmine", "estimate", *arguments, "-o", str(output), "--quiet"])
+        with pytest.raises(SystemExit):
+            cli.main()
+        return Evidence.of(AuditResult.load(output))
+
+    path = str(tmp_path / "scores.csv")
+    first = estimate([path, "--delta", "1e-5", *COMMANDS[name]], tmp_path / "first.json")
+    typed = shlex.split(facts.command(first))
+    assert typed[:3] == ["coalmine", "estimate", "SCORES"] and "the same numbers" in facts.meaning(first)
+    again = estimate([path, *typed[3:]], tmp_path / "again.json")
+    assert again.result.to_json() == first.result.to_json()
+
+
+def test_where_something_is_not_recorded_the_same_numbers_are_not_promised(simulated):
+    scores = Scores.of([3.0, 4.0, 5.0], [0.0, 0.5, -0.5], null=GaussianNull())
+    unknown = Evidence.of(audit_scores(scores, delta=1e-5))
+    assert "the null law" in facts.meaning(unknown) and "same numbers" not in facts.meaning(unknown)
+    limit = replace(simulated[1], claim=replace(simulated[1].claim, epsilon=4.0))
+    assert "how the claim was computed" in facts.meaning(Evidence.of(limit))
+    of_a_run = replace(simulated[1], training={"rounds": 4})
+    assert "the configuration of the run" in facts.meaning(Evidence.of(of_a_run))
+
+
+def test_the_shown_configuration_is_toml_whatever_it_holds():
+    import datetime
+
+    from coalmine.report.evidence import tomllib
+
+    told = {"a b": {"list": [{"x": 1}, {"y": [1.5, float("inf")]}], "when": datetime.date(2020, 1, 1), "text": 'é\u007f"\\'}}
+    assert tomllib.loads(facts.toml(told)) == told
+
+
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+
+
+@pytest.fixture
+def steering(finished, tmp_path):
+    """A run directory whose strings try to steer a terminal."""
+    out = tmp_path / "run"
+    shutil.copytree(finished(), out)
+    result = json.loads((out / "result.json").read_text())
+    result["caveats"].append(f"{ESCAPE}: {ESCAPE}")
+    result["versions"][ESCAPE] = ESCAPE
+    result["training"] |= {"model": ESCAPE, "in_words": {ESCAPE: ESCAPE}}
+    result["verdict"]["reason"] = ESCAPE
+    result["views"][0]["view"] = ESCAPE
+    (out / "result.json").write_text(json.dumps(result))
+    return out
+
+
+def test_control_characters_do_not_get_through(steering, tmp_path, monkeypatch, capsys):
+    from coalmine import cli
+    from coalmine.report.compare import compare
+
+    result = AuditResult.load(steering)
+    shutil.copytree(steering, tmp_path / "again")
+    by_hand = replace(result, caveats=(ESCAPE,), setting={**result.setting, "view": ESCAPE})
+    print(by_hand)
+    by_hand.show()
+    shown = [str(result), str(by_hand), card(by_hand), card(steering), report(steering), capsys.readouterr().out]
+    shown.append(str(compare([steering, tmp_path / "again"])))
+    for arguments in (("report", "--format", "md", steering), ("report", tmp_path / ESCAPE.replace("\x07", ""))):
+        monkeypatch.setattr(sys, "argv", ["coalmine", *map(str, arguments)])
+        with pytest.raises(SystemExit):
+            cli.main()
+        shown += capsys.readouterr()
+    for text in shown:
+        assert not set(ESCAPE) & set(text) - set("]0;owned[2J31m")
+    assert "\\x1b]0;owned" in str(result)
+
+
+@pytest.mark.parametrize("words", [["a"], "text", 7, None])
+def test_sentences_that_are_none(finished, tmp_path, words):
+    shutil.copytree(finished(), tmp_path / "run")
+    data = json.loads((tmp_path / "run" / "result.json").read_text())
+    data["training"]["in_words"] = words
+    (tmp_path / "run" / "result.json").write_text(json.dumps(data))
+    result = AuditResult.load(tmp_path / "run")
+    assert result.in_words == {} and "CONSISTENT" in str(result) + report(tmp_path / "run") + card(result)
+
+
+def test_numbers_beyond_all_measure(finished, page, tmp_path):
+    out, huge = tmp_path / "run", 10**400
+    shutil.copytree(finished(), out)
+    events, text = (out / "events.jsonl").read_text(), (out / "result.json").read_text()
+    (out / "events.jsonl").write_text(
+        events + f'{{"round": {huge}, "epsilon_measured": {huge}}}\n{{"round": 1, "canary_share": {huge}}}\n'
+    )
+    assert report(out) == page
+    for place in (("training", "epsilon_of_clients"), ("design", "inserted"), ("diagnostics", "std"), ("claim", "epsilon")):
+        data = json.loads(text)
+        data[place[0]][place[1]] = huge
+        (out / "result.json").write_text(json.dumps(data))
+        with pytest.raises(InputFileError, match="is too long"):
+            report(out)
+    (out / "result.json").write_text(json.dumps(json.loads(text) | {"training": json.loads("[" * 60 + "]" * 60)}))
+    with pytest.raises(InputFileError, match="nested too deeply"):
+        report(out)
+    (out / "result.json").write_text(text)
+    told = (out / "config.toml").read_text()
+    (out / "config.toml").write_text(told + f"\n[canaries_too]\nover_long = {huge}\n")
+    with pytest.raises(InputFileError, match="longer than 64 bits"):
+        report(out)

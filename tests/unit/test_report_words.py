@@ -1,6 +1,7 @@
 """The sentences of a report: right for every view, unit, verdict and kind of bound."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 from coalmine import Claim, Game, Once, audit_scores, claim, simulate_gaussian_mechanism
 from coalmine.contracts import Verdict
 from coalmine.report import words
+from coalmine.report.card import card
+from coalmine.report.compare import Audited
+from coalmine.report.page import report
 
 DELTA = 1e-5
 
@@ -30,13 +34,36 @@ def changed(result, *, word=None, bound=None, claimed=None, **setting):
 
 
 def test_the_whole_sentence(audit):
-    shown = changed(audit, word="CONSISTENT", bound={"epsilon": 1.829}, view="known others", assignment="coins")
+    shown = changed(audit, word="CONSISTENT", bound={"epsilon": 1.839}, view="known others", assignment="coins")
     shown = replace(shown, design=replace(shown.design, inserted=300, pool=600))
     assert words.quote(shown) == (
         "An adversary who sees every release and knows the rounds of its target and all other updates, looking for 300 of 600 "
         "coin-flipped clients, could show with 95% confidence that epsilon is at least 1.83 at delta = 1e-5 (client level, add "
-        "or remove one); the claim is epsilon = 4.38."
+        "or remove one); the claim is epsilon = 4.38 for one participation."
     )
+
+
+@pytest.mark.parametrize(
+    ("participation", "said"),
+    [
+        ("once", "epsilon = 4.38 for one participation."),
+        ("8 times", "epsilon = 4.38 for 8 participations."),
+        ("at most 3 times, at least 5 rounds apart", "epsilon = 4.38 for at most 3 participations, at least 5 rounds apart."),
+        ("Poisson sampling at rate 0.1 for 9 rounds", "epsilon = 4.38 under Poisson sampling at rate 0.1 for 9 rounds."),
+        (None, "epsilon = 4.38."),
+    ],
+)
+def test_for_how_many_participations_the_claim_is(audit, participation, said):
+    game = replace(audit.claim.game, participation=participation)
+    assert words.quote(changed(audit, word="CONSISTENT", claimed={"game": game})).endswith(said)
+
+
+def test_what_is_claimed_for_the_clients(audit):
+    often = replace(audit, training={"participation": "12 times", "epsilon_of_clients": 37.84})
+    assert words.clients(often) == "Clients of this run take part 12 times; the accountant's claim for them is epsilon = 37.8."
+    assert words.clients(replace(audit, training={"participation": "once", "epsilon_of_clients": 4.4})) == ""
+    assert words.clients(audit) == ""
+    assert "take part 12 times" in card(often) and 'id="clients"' in report(often) and 'id="clients"' not in report(audit)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +88,9 @@ def test_every_view_has_its_adversary(audit, view, said):
 def test_a_violation_is_said_to_be_one(audit):
     said = words.quote(changed(audit, word="VIOLATED", bound={"epsilon": 6.13}))
     assert "showed with 95% confidence that epsilon is at least 6.13 at delta = 1e-5" in said
-    assert said.endswith("(client level, add or remove one), more than the epsilon = 4.38 that is claimed.")
+    assert said.endswith(
+        "(client level, add or remove one), more than the epsilon = 4.38 that is claimed for one participation."
+    )
 
 
 def test_a_narrow_violation_is_said_with_as_many_digits_as_it_takes(audit):
@@ -70,7 +99,9 @@ def test_a_narrow_violation_is_said_with_as_many_digits_as_it_takes(audit):
 
 
 def test_a_weak_audit_is_said_to_be_weak(audit):
-    assert words.quote(changed(audit, word="INCONCLUSIVE")).endswith("4.38, and this audit was too weak to test it.")
+    assert words.quote(changed(audit, word="INCONCLUSIVE")).endswith(
+        "4.38 for one participation, and this audit was too weak to test it."
+    )
 
 
 def test_nothing_shown_is_not_a_bound(audit):
@@ -118,9 +149,10 @@ def test_confidence_is_not_rounded(audit):
 def test_what_would_have_been_noticed(audit):
     noticed = words.noticed
     assert noticed(changed(audit, word="CONSISTENT")).startswith(
-        "Would have noticed noise too small by a factor of 1.8: a true epsilon"
+        "Would have noticed noise too small by a factor of 1.9: a true epsilon"
     )
-    assert noticed(changed(audit, word="INCONCLUSIVE")).startswith("Only noise too small by a factor of 1.8 or more")
+    assert noticed(changed(audit, word="INCONCLUSIVE")).startswith("Only noise too small by a factor of 1.9 or more")
+    assert noticed(changed(audit, word="CONSISTENT")).endswith("(probability 0.8, Gaussian scores).")
     blind = replace(audit, verdict=replace(audit.verdict, noticeable_noise_factor=math.inf))
     assert noticed(blind) == "No lack of noise would have been noticed."
     assert "any leak from epsilon" in noticed(replace(audit, verdict=None))
@@ -165,3 +197,31 @@ def test_caveats_have_names(audit):
 def test_a_stated_claim_without_a_game(audit):
     stated = replace(audit, claim=Claim(3.0, DELTA), game=Game())
     assert "canaries" in words.quote(stated) and "level" not in words.quote(stated)
+
+
+def test_no_rounding_turns_a_verdict_round(audit):
+    """Bounds are rounded down, and a violation is always seen to be one."""
+    for bound, claimed in ((4.3849, 4.3751), (1.0001, 1.0), (9.999, 9.99), (123.9, 123.6), (2e6, 1.99e6)):
+        said = words.quote(changed(audit, word="VIOLATED", bound={"epsilon": bound}, claimed={"epsilon": claimed}))
+        least, most = (
+            float(found.replace(",", "")) for found in re.findall(r"at least (\S+) at .*epsilon = (\S+) that", said)[0]
+        )
+        assert most < least <= bound, said
+    assert "at least 1.82 at" in words.quote(changed(audit, word="CONSISTENT", bound={"epsilon": 1.8299}))
+    assert "| 1.82 |" in card(changed(audit, word="CONSISTENT", bound={"epsilon": 1.8299}))
+
+
+def test_a_factor_that_is_none_is_left_out(audit):
+    blank = replace(audit, verdict=replace(audit.verdict, noticeable_noise_factor=1.0))
+    assert words.noticed(blank) == "" and 'id="noticed"' not in report(blank)
+    assert Audited("x", blank).cells()["would notice"] == "–"
+    exact = replace(audit, verdict=replace(audit.verdict, noticeable_noise_factor=2.01))
+    assert "factor of 2.1" in words.noticed(exact) and Audited("x", exact).cells()["would notice"] == "noise ÷ 2.1"
+
+
+def test_a_law_that_does_not_fit_is_said_not_to(audit):
+    wrong = replace(audit, diagnostics={**audit.diagnostics, "normality_p_value": 1.3e-67, "skewness_p_value": 0.0})
+    found = dict(words.diagnostics(wrong))
+    assert found["Shape"].startswith("the normal law does not fit") and "p = 1.3e-67, not as assumed" in found["Shape"]
+    assert "p < 1e-300, not as assumed" in found["Symmetry"]
+    assert dict(words.diagnostics(audit))["Shape"].startswith("the normal law fits")

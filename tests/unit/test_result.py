@@ -281,7 +281,7 @@ def test_an_entry_of_another_type_is_refused_anywhere():
 def test_a_missing_entry_is_refused_anywhere():
     free = {"details", "versions"}  # mappings of any names
     for path in leaves(document()):
-        if isinstance(path[-1], str) and not free & set(path[:-1]):
+        if isinstance(path[-1], str) and not free & set(path[:-1]) and path != ("histogram",):  # which may be left out
             assert refused(broken(path, lambda holder, key: holder.pop(key))), path
 
 
@@ -357,3 +357,27 @@ def test_a_result_is_written_aside_and_renamed(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         result.save(path)
     assert path.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data["verdict"].update(word="VIOLATED"), "VIOLATED contradicts a bound of"),
+        (lambda data: data["bounds"][0].update(epsilon=1e3), "contradicts a bound of 1000 beside"),
+        (lambda data: data.update(claim=None), "no claim that it could be about"),
+    ],
+    ids=["word", "bound", "claim"],
+)
+def test_a_verdict_that_its_own_numbers_contradict_is_refused(change, message):
+    data = document()
+    assert data["verdict"]["word"] != "VIOLATED"
+    change(data)
+    with pytest.raises(InputFileError, match=message):
+        AuditResult.from_json(json.dumps(data))
+
+
+def test_a_file_without_counts_of_its_scores_is_read():
+    data = document()
+    del data["histogram"]
+    validator().validate(data)
+    assert AuditResult.from_json(json.dumps(data)).histogram == {}

@@ -75,6 +75,13 @@ def test_an_audit_that_would_have_missed_half_the_noise_is_inconclusive():
     assert found.word == "INCONCLUSIVE"
     assert "half the noise would probably have been missed" in found.reason
     assert found.noticeable_noise_factor > 2
+    assert "only noise too small by a factor of 2.1 would" in found.reason
+
+
+def test_a_reason_does_not_contradict_its_verdict():
+    assert judge(Claim(4.3772, DELTA), bound(4.3783, finds=9.0)).reason.endswith("at least 4.378, more than the 4.377 claimed")
+    easy = judge(Claim(4.0, DELTA), bound(1.0, finds=3.0))
+    assert easy.noticeable_noise_factor <= 1 and easy.reason == "no leak above the claim was found"
 
 
 def test_a_claim_above_the_ceiling_is_inconclusive():

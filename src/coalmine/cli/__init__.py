@@ -388,5 +388,7 @@ def _finish(finished: Any, as_json: bool, quiet: bool) -> None:
 
 
 def _fail(text: str, code: int) -> NoReturn:
-    typer.echo(f"coalmine: {text}", err=True)
+    from coalmine.terminal import harmless
+
+    typer.echo(f"coalmine: {harmless(text)}", err=True)  # it may quote a file
     sys.exit(code)

@@ -9,6 +9,7 @@ from pathlib import Path
 from coalmine.report import facts, words
 from coalmine.report.evidence import Evidence
 from coalmine.result import AuditResult
+from coalmine.terminal import harmless
 
 
 def card(source: AuditResult | Evidence | str | Path) -> str:
@@ -23,8 +24,7 @@ def card(source: AuditResult | Evidence | str | Path) -> str:
             "",
             f"> {_text(words.quote(result))}",
             "",
-            _text(words.noticed(result)),
-            "",
+            *(line for said in (words.noticed(result), words.clients(result)) if said for line in (_text(said), "")),
             "| adversary | claim | at least | about | ceiling |",
             "|---|---:|---:|---:|---:|",
             *(_row(each) for each in facts.numbers(result)),
@@ -50,11 +50,11 @@ def _row(each: facts.Numbers) -> str:
     about = f"{words.number(each.estimate.epsilon)} ({each.interval})" if each.estimate else "–"
     claim = words.number(each.claim.epsilon) if each.claim else "–"
     name = f"{each.view} (decides)" if each.primary else each.view
-    cells = (name, claim, words.number(each.bound.epsilon), about, words.number(each.bound.ceiling))
+    cells = (name, claim, words.at_least(each.bound.epsilon), about, words.number(each.bound.ceiling))
     return f"| {' | '.join(_text(cell) for cell in cells)} |"
 
 
 def _text(text: str) -> str:
     """Text that Markdown and HTML take as text."""
-    escaped = html.escape(" ".join(text.split()), quote=False)
+    escaped = html.escape(harmless(" ".join(text.split())), quote=False)
     return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", escaped)

@@ -20,9 +20,11 @@ from typing import Any
 from coalmine.contracts import plain
 from coalmine.errors import InputFileError, RunDirectoryError
 from coalmine.report import words
-from coalmine.report.evidence import run_config
+from coalmine.report.evidence import drawable, run_config
 from coalmine.report.presented import across_runs
 from coalmine.result import AuditResult
+from coalmine.rounding import rounded_up
+from coalmine.terminal import harmless
 
 SCHEMA = "coalmine-comparison/1"
 _IGNORED = ("run.seed", "run.workers", "run.evaluate_every", "run.reference")  # none of them changes what is compared
@@ -55,7 +57,7 @@ class Audited:
         found = {"verdict": f"{self.mark} {self.word}"}
         if result is not None:
             found["claim"] = number(result.claim.epsilon) if result.claim is not None else "–"
-            found["at least"] = number(result.bound.epsilon)
+            found["at least"] = words.at_least(result.bound.epsilon)
             estimate = result.estimate
             found["about"] = (
                 f"{number(estimate.epsilon)} ({number(estimate.low)} – {number(estimate.high)})" if estimate else "–"
@@ -164,7 +166,7 @@ def compare(sources: Sequence[str | Path]) -> Comparison:
         raise ValueError(f"{len(sources)} run given; a comparison needs at least two: `coalmine compare DIR DIR …`.")
     paths = [Path(source) for source in sources]
     read = [_read(path) for path in paths]
-    settings = [dict(_flat(run_config(path)[0])) for path in paths]
+    settings = _settings(paths)
     keys = sorted({key for told in settings for key in told if key not in _IGNORED})
     differing = [key for key in keys if len({_shown(told.get(key)) for told in settings}) > 1]
     names = _names(differing)
@@ -233,6 +235,26 @@ def _read(path: Path) -> tuple[AuditResult | None, Mapping[str, Any]]:
     return (AuditResult.load(path) if audited else None), training
 
 
+def _settings(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """By key, what each run was told; where a run was handed a mechanism or a model from Python, that too."""
+    told = [run_config(path) for path in paths]
+    handed = [each if isinstance(each := about.get("handed"), dict) else {} for _, about in told]
+    found = [dict(_flat(config)) for config, _ in told]
+    for name in sorted({name for each in handed for name in each}):
+        for each, config, (sections, _) in zip(handed, found, told, strict=True):
+            usual = _usual(name, sections)
+            own = str(each[name]) if name in each else usual
+            config[f"handed.{name}"] = f"{own}, handed" if name in each and own == usual else own
+    return found
+
+
+def _usual(name: str, config: Mapping[str, Any]) -> str:
+    """What a run takes that was handed nothing."""
+    if name != "mechanism":
+        return "as configured"
+    return "AdaptiveGaussian" if config.get("privacy", {}).get("adaptive_clipping") else "Gaussian"
+
+
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Every key with its sections."""
     found: list[tuple[str, Any]] = []
@@ -245,7 +267,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def _names(keys: Sequence[str]) -> dict[str, str]:
     """Keys in words: without their section where that leaves no doubt."""
     short = [key.rpartition(".")[2] for key in keys]
-    plain_names = {"pool": "canaries"}
+    plain_names = {"pool": "canaries", "given": "data and model"}
     return {
         key: (plain_names.get(last, last.replace("_", " ")) if short.count(last) == 1 else key)
         for key, last in zip(keys, short, strict=True)
@@ -263,8 +285,8 @@ def _labels(paths: Sequence[Path]) -> list[str]:
 
 
 def _accuracy(training: Mapping[str, Any]) -> tuple[float, float] | None:
-    found = [training.get(name) for name in ("accuracy", "accuracy_error")]
-    return (float(found[0]), float(found[1])) if all(isinstance(value, int | float) for value in found) else None  # type: ignore[arg-type]
+    found: list[Any] = [value for name in ("accuracy", "accuracy_error") if drawable(value := training.get(name))]
+    return (float(found[0]), float(found[1])) if len(found) == 2 else None
 
 
 def _shown(value: Any) -> str:
@@ -286,9 +308,8 @@ def _columns(rows: Sequence[Audited]) -> list[str]:
 
 
 def _factor(result: AuditResult) -> str:
-    if result.verdict is None or math.isinf(result.verdict.noticeable_noise_factor):
-        return "–"
-    return f"noise ÷ {result.verdict.noticeable_noise_factor:.2g}"
+    factor = math.inf if result.verdict is None else result.verdict.noticeable_noise_factor
+    return f"noise ÷ {rounded_up(factor):.2g}" if 1 < factor < math.inf else "–"
 
 
 def _printed(table: Any) -> str:
@@ -300,4 +321,4 @@ def _printed(table: Any) -> str:
     console = Console(file=StringIO(), width=1000, color_system=None, highlight=False, markup=False)
     console.width = max(shutil.get_terminal_size((140, 24)).columns, min(console.measure(table).maximum, _WIDEST))
     console.print(table)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().rstrip().splitlines())  # type: ignore[attr-defined]
+    return "\n".join(harmless(line.rstrip()) for line in console.file.getvalue().rstrip().split("\n"))  # type: ignore[attr-defined]

@@ -7,7 +7,6 @@ that are none are left out. Nothing of what depends on the machine (times, folde
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +28,9 @@ else:
 
 Round = Mapping[str, Any]
 GIVEN = "secret seed:"  # how the caveat of a run begins that was given its secret
+_MEANS = "known rounds"  # the view of released means ...
+_RESIDUALS = ("known others", "afterwards", "unknown rounds")  # ... and those of what is left of them without the others
+_LARGEST = 1e100  # larger ones cannot be drawn
 _OF_THE_MACHINE = ("time", "seconds")
 
 
@@ -74,6 +76,21 @@ class Evidence:
         return self.scores.get(self.result.setting["view"])
 
     @property
+    def watching(self) -> str | None:
+        """The view whose scores the epsilon so far was measured by, where that is near enough to the primary one."""
+        names = [self.result.setting["view"], *(each.view for each in self.result.views), *self.scores]
+        primary, *others = (str(name).partition(", within ")[0] for name in names)
+        if primary not in (_MEANS, _RESIDUALS[0]):
+            return None
+        return _RESIDUALS[0] if any(name in _RESIDUALS for name in (primary, *others)) else _MEANS
+
+    @property
+    def confidence(self) -> float:
+        """That of the whole audit; the deciding bound has more where layers share it."""
+        told = self.config.get("audit", {}).get("confidence")
+        return float(told) if drawable(told) else self.result.bound.confidence
+
+    @property
     def secret(self) -> str | None:
         """The fingerprint of the secret seed, if one is known; one that was given has none, since guesses could be checked."""
         found = self.result.training.get("secret_sha256")
@@ -88,7 +105,7 @@ class Evidence:
 def series(rounds: Sequence[Round], name: str) -> tuple[Array, Array]:
     """(rounds counted from one, values) of one entry, where there is a number."""
     lines = [(line.get("round"), line.get(name)) for line in rounds]
-    found = [(number, value) for number, value in lines if _number(number) and _number(value)]
+    found = [(number, value) for number, value in lines if drawable(number) and drawable(value)]
     table = np.array(found, dtype=np.float64).reshape(-1, 2)
     return table[:, 0] + 1, table[:, 1]
 
@@ -98,6 +115,7 @@ def run_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     file = path / "config.toml"
     try:
         told = tomllib.loads(file.read_text(encoding="utf-8"))
+        _check_numbers(told)
     except FileNotFoundError:
         return {}, {}
     except (OSError, ValueError) as error:
@@ -113,6 +131,15 @@ def run_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if "trace" in who:
         who["trace"] = Path(str(who["trace"])).name
     return sections, about if isinstance(about, dict) else {}
+
+
+def _check_numbers(told: Any) -> None:
+    """TOML has whole numbers of 64 bits; Python reads longer ones, and cannot turn them into a float."""
+    if isinstance(told, dict | list):
+        for value in told.values() if isinstance(told, dict) else told:
+            _check_numbers(value)
+    elif isinstance(told, int) and not -(2**63) <= told < 2**63:
+        raise ValueError("a whole number is longer than 64 bits")
 
 
 def _check_audited(path: Path) -> None:
@@ -160,5 +187,6 @@ def _rounds(file: Path) -> tuple[Round, ...]:
     return tuple(found)
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def drawable(value: Any) -> bool:
+    """Whether it can be drawn; whole numbers of a file may be larger than any float."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST

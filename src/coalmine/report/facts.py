@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from coalmine.contracts import Claim, LowerBound, PointEstimate, percent
+from coalmine.report.again import estimate_again
 from coalmine.report.evidence import Evidence
-from coalmine.report.words import game_of, number, power_of_ten
+from coalmine.report.words import game_of, number
 from coalmine.result import AuditResult
 
 Rows = list[tuple[str, str]]
@@ -47,8 +46,7 @@ def title(evidence: Evidence) -> str:
 
 def subtitle(evidence: Evidence) -> str:
     """How large it was."""
-    told = evidence.result.training.get("in_words", {}).get("training", "")
-    return str(told).partition(";")[0]
+    return evidence.result.in_words.get("training", "").partition(";")[0]
 
 
 def setting(evidence: Evidence) -> Rows:
@@ -59,7 +57,7 @@ def setting(evidence: Evidence) -> Rows:
     rows = [
         ("Unit", f"one {game.unit} is protected" if game.unit else "not stated"),
         ("Relation", game.relation or "not stated"),
-        ("Threat model", f"{about['view']}; {game.knowledge or 'knowledge of rounds not stated'}"),
+        ("Threat model", f"{about['view']}; {_knowledge(result)}"),
         ("Participation", _participation(result)),
         ("Mechanism", _mechanism(result, privacy, evidence.handed.get("mechanism"))),
         ("Accountant", _accountant(result)),
@@ -104,45 +102,43 @@ def command(evidence: Evidence) -> str:
         return f'coalmine.training.run(read_config("config.toml"), "again"{handed}{secret})'
     if evidence.config:
         return "coalmine run config.toml" + (" --secret-seed …" if evidence.given_secret else "")
-    result = evidence.result
-    methods = "".join(f" --method {name}" for name in (result.method,) if name != "band")
-    claim = f" --claim {result.claim.epsilon:.6g}" if result.claim is not None else ""
-    return f"coalmine estimate SCORES --delta {power_of_ten(result.bound.delta)}{claim}{methods}"
+    return estimate_again(evidence.result)[0]
 
 
 def meaning(evidence: Evidence) -> str:
     """What the command gives."""
     if not evidence.config:
+        missing = estimate_again(evidence.result)[1]
+        if missing:
+            return (
+                f"With the scores of this audit (their fingerprint is below), and with what is not in it: {'; '.join(missing)}."
+            )
         return "With the scores of this audit (their fingerprint is below) the same numbers come out."
     if evidence.handed:
         things = ", ".join(f"{name} ({found})" for name, found in sorted(evidence.handed.items()))
-        return f"In Python, with the configuration below and what the run was handed beside it: {things}."
+        return f"In Python, with the config.toml of this run and what the run was handed beside it: {things}."
     if evidence.given_secret:
-        return "With the configuration below and the secret seed of this run the same bits come out."
+        return "With the config.toml of this run and its secret seed the same bits come out."
     return (
-        "With the configuration below. Noise, canaries and coins come fresh from the operating system, so another run gives "
-        "other numbers of the same distribution, not the same bits; whoever holds secret.json can give its seed and gets them."
+        "With the config.toml of this run. Noise, canaries and coins come fresh from the operating system, so another run "
+        "gives other numbers of the same distribution, not the same bits; whoever holds secret.json can give its seed and gets "
+        "them."
     )
 
 
 def toml(config: Mapping[str, Any]) -> str:
     """The configuration as TOML."""
-    return "\n".join(_toml(config, ())).strip() + "\n"
+    import tomli_w
+
+    return tomli_w.dumps(config)
 
 
-def _toml(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    inner = {name: value for name, value in table.items() if isinstance(value, Mapping)}
-    plain = {name: value for name, value in table.items() if name not in inner}
-    if path and (plain or not inner):
-        yield f"\n[{'.'.join(_key(part) for part in path)}]"
-    for name, value in plain.items():
-        yield f"{_key(name)} = {json.dumps(value, default=str)}"
-    for name, value in inner.items():
-        yield from _toml(value, (*path, name))
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+def _knowledge(result: AuditResult) -> str:
+    """What the claim allows its adversary to know: it may be more than this view uses."""
+    known = game_of(result).knowledge
+    if known is None:
+        return "knowledge of rounds not stated"
+    return known if result.claim is None else f"claimed for: {known}"
 
 
 def _participation(result: AuditResult) -> str:
@@ -184,5 +180,7 @@ def _canaries(result: AuditResult, told: Mapping[str, Any]) -> str:
         shown += f" of a pool of {pool:,}"
     parts = [shown, {"coins": "each by its own coin"}.get(str(result.setting.get("assignment")), "")]
     if told.get("family"):
-        parts.append(f"{told['family']} directions, {told.get('over_long', 1):g} clip norms long")
+        length = told.get("over_long", 1)
+        long = f", {length:g} clip norms long" if isinstance(length, int | float) else ""
+        parts.append(f"{told['family']} directions{long}")
     return ", ".join(part for part in parts if part)

@@ -28,10 +28,11 @@ from coalmine.report.number_line import number_line as number_line
 from coalmine.report.presented import Presentations as Presentations
 from coalmine.report.style import BLUE, GREEN, INK, MUTED, ORANGE, Drawing, drawing, house_style
 from coalmine.result import AuditResult
-from coalmine.scores import Scores
+from coalmine.scores import LIKELIHOOD_RATIO, Scores
 
 WIDTH, HEIGHT = 350.0, 226.0
 MOST_POINTS = 160  # of a line or a cloud: more cannot be told apart, and would only make a page large
+_LEGEND = 0.86  # of the width of a figure; the rest is for the labels of the axis at its left
 _TAIL = 20  # the farthest scores are all drawn
 NORMAL = "normal with the null’s mean and width"
 
@@ -53,14 +54,15 @@ class Standardised:
     def of(scores: Scores) -> Standardised:
         """By the null's centre and spread; where it has none, by those of the held-out scores."""
         null, held_out = scores.null, scores.held_out_values
-        if null is not None and not scores.maximum:
+        shifted = _shifted_normal(scores)
+        if null is not None and shifted:
             inserted, others = ((values - null.center) / null.spread for values in (scores.inserted_values, held_out))
             exact = null if isinstance(null, CosineNull) else None
             return Standardised(inserted, others, "exact null" if exact or null.slack == 0 else "null: the normal law", exact)
         spread = float(held_out.std(ddof=1)) if held_out.size > 1 and np.ptp(held_out) > 0 else 0.0
         if not spread > 0:
             raise NothingToShow("there are no held-out scores to measure the width of the null by.")
-        law = "" if scores.maximum else NORMAL
+        law = NORMAL if shifted else ""
         return Standardised((scores.inserted_values - held_out.mean()) / spread, (held_out - held_out.mean()) / spread, law)
 
     def density(self, z: Array) -> Array:
@@ -80,7 +82,7 @@ def densities(source: Scores | AuditResult) -> Drawing:
     """
     if isinstance(source, AuditResult):
         edges, inserted, held_out = _kept(source)
-        shown: Standardised | None = None
+        shown = Standardised(np.empty(0), np.empty(0), NORMAL if source.shifted_normal else "")
     else:
         shown = Standardised.of(source)
         edges = _edges(np.concatenate([shown.inserted, shown.held_out]), shown.inserted.size)
@@ -93,10 +95,9 @@ def densities(source: Scores | AuditResult) -> Drawing:
                 label = f"{name} ({counts.sum():,.0f})"
                 axes.stairs(heights, edges, fill=True, color=colour, alpha=0.22)
                 axes.stairs(heights, edges, color=colour, linewidth=1.3, label=label)
-        if shown is None or shown.law:
+        if shown.law:
             z = np.linspace(min(edges[0], -3.5), max(3.5, min(edges[-1], 5.0)), 121)
-            density = (shown or Standardised(np.empty(0), np.empty(0), NORMAL)).density(z)
-            axes.plot(z, density, color=INK, linewidth=1.3, linestyle=(0, (4, 2)), label=shown.law if shown else NORMAL)
+            axes.plot(z, shown.density(z), color=INK, linewidth=1.3, linestyle=(0, (4, 2)), label=shown.law)
         axes.set_xlabel("score, in standard deviations of the null")
         axes.set_yticks([])
         axes.grid(visible=False)
@@ -109,6 +110,8 @@ def quantiles(scores: Scores) -> Drawing:
 
     The bands hold 95 % of the scores of such a law, each for itself.
     """
+    if not _shifted_normal(scores):
+        raise NothingToShow(f"{scores.statistic}: no estimate takes such scores for normal ones.")
     shown = Standardised.of(scores)
     with house_style():
         figure, (axes,) = drawing(WIDTH, HEIGHT)
@@ -176,7 +179,7 @@ def epsilon_over_rounds(rounds: Sequence[Round], claim_for_one: float | None = N
         if common.size:
             axes.fill_between(common[keep], low[first][keep], high[second][keep], color=BLUE, alpha=0.16, linewidth=0,
                               label="anytime band")  # fmt: skip
-        _line(axes, (number, low), color=GREEN, label="at least")
+        _line(axes, (number, low), color=GREEN, label="at least, if Gaussian")
         _line(axes, series(rounds, "epsilon_estimated"), color=BLUE, label="about")
         estimated = series(rounds, "epsilon_estimated")[1]
         claimed = series(rounds, "epsilon_claimed")
@@ -294,9 +297,17 @@ def _round_axis(axes: Axes) -> None:
 def _legend(axes: Axes, ncols: int = 3) -> None:
     """Above the axes, where no data are."""
     handles, _ = axes.get_legend_handles_labels()
-    if handles:
-        axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=min(len(handles), ncols), borderaxespad=0.2,
-                    columnspacing=1.2, handletextpad=0.5)  # fmt: skip
+    figure = axes.get_figure(root=True)
+    for columns in range(min(len(handles), ncols), 0, -1):
+        legend = axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=columns, borderaxespad=0.2,
+                             columnspacing=1.2, handletextpad=0.5)  # fmt: skip
+        if figure is None or legend.get_window_extent().width <= _LEGEND * figure.bbox.width:
+            return
+
+
+def _shifted_normal(scores: Scores) -> bool:
+    """Whether inserted scores are held-out ones that moved, and both normal: no maximum over rounds, no likelihood ratio."""
+    return not scores.maximum and scores.statistic != LIKELIHOOD_RATIO
 
 
 def _edges(values: Array, smaller: int) -> Array:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from coalmine.report.facts import Numbers, numbers
 from coalmine.report.style import BLUE, GREEN, HAIR, INK, MUTED, ORANGE, PAPER, Drawing, drawing, house_style
-from coalmine.report.words import number
+from coalmine.report.words import at_least, number
 from coalmine.result import AuditResult
 
 WIDE, NARROW = 720.0, 326.0
@@ -104,7 +104,7 @@ def _draw(axes: Axes, row: Numbers, middle: float, width: float, limit: float) -
         axes.plot([row.claim.epsilon, at(row.bound.epsilon)], [middle, middle], color=ORANGE, linewidth=5,
                   solid_capstyle="butt", zorder=2.5)  # fmt: skip
     kind = "at least" if row.bound.valid else "roughly at least"
-    below.append((row.bound.epsilon, f"{kind} {number(row.bound.epsilon)}", GREEN, row.primary))
+    below.append((row.bound.epsilon, f"{kind} {at_least(row.bound.epsilon)}", GREEN, row.primary))
     if row.estimate is not None:
         low, high = at(row.estimate.low), at(row.estimate.high)
         axes.plot([low, high], [middle, middle], color=BLUE, linewidth=1.8, zorder=3)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jinja2
 from markupsafe import Markup
 
+from coalmine.contracts import percent
 from coalmine.report import facts, figures, words
 from coalmine.report.evidence import Evidence
 from coalmine.report.presented import claim_for, within_run
@@ -59,6 +60,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters["number"] = words.number
+    made.filters["at_least"] = words.at_least
     made.filters["power_of_ten"] = words.power_of_ten
     made.filters["unbroken"] = unbroken
     return made
@@ -130,25 +132,26 @@ def _plates(evidence: Evidence) -> Iterator[tuple[str, str, Callable[[], Drawing
     once = words.game_of(result).participation in ("once", None) or result.claim is None
     one = None if once or result.claim is None else claim_for(result.claim, 1)
     often = "" if once else " Measured is the effect of one presentation."
-    yield (
-        "rounds",
-        "Epsilon so far",
-        lambda: figures.epsilon_over_rounds(rounds, one),
-        "What could be said after each round. Each edge of the band holds at all times at once; valid under the Gaussian shape."
-        + often,
-    )
+    watching = evidence.watching
+    if watching is not None:
+        yield (
+            "rounds",
+            "Epsilon so far",
+            lambda: figures.epsilon_over_rounds(rounds, one),
+            f"{words.adversary(watching)} could say this after each round. Each edge of the band holds with "
+            f"{percent(evidence.confidence)} confidence at all times at once, if the scores are Gaussian. It decides nothing."
+            + often,
+        )
     baseline = result.training.get("baseline_accuracy")
     yield (
         "training",
         "What the model learned",
         lambda: figures.training_curves(rounds, evidence.reference, baseline if isinstance(baseline, float) else None),
-        str(result.training.get("in_words", {}).get("learned", "Loss and accuracy of the clients' training.")),
+        result.in_words.get("learned", "Loss and accuracy of the clients' training."),
     )
     yield (
         "share",
         "What the canaries cost",
         lambda: figures.canary_share(rounds),
-        str(
-            result.training.get("in_words", {}).get("canaries", "Canaries' share of each cohort, and their effect on clipping.")
-        ),
+        result.in_words.get("canaries", "Canaries' share of each cohort, and their effect on clipping."),
     )

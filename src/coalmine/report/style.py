@@ -1,7 +1,7 @@
 """One house style for all figures, and how a figure becomes SVG: text as text, colours by name, no time and no machine in it.
 
 A colour is drawn as its light value. In a page every such value is replaced by a CSS variable of the same name, so that the
-figure follows the theme of its reader; alone, as in a notebook, it keeps the light ones.
+figure follows the theme of its reader; alone it keeps the light ones, in a notebook on light paper.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Drawing(Figure):
     """A figure that shows itself as SVG in a notebook, and has no window."""
 
     def _repr_svg_(self) -> str:
-        return svg(self)
+        """On paper of its own: a notebook may be dark, and has no variables for the colours."""
+        paper = f'<rect width="100%" height="100%" rx="6" fill="{PAPER}"/>'
+        return re.sub(r"<svg[^>]*>", lambda head: f"{head[0]}\n {paper}", svg(self), count=1)
 
 
 def house_style() -> Any:

@@ -6,10 +6,14 @@ Every sentence is made from the result alone, so that a page, a card and a table
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
+from typing import Any
 
 from coalmine.contracts import Game, LowerBound, percent
 from coalmine.estimators.diagnostics import SUSPICIOUS
 from coalmine.result import AuditResult
+from coalmine.rounding import rounded_down, rounded_up, told_apart
 
 NO_CLAIM = "NO CLAIM"
 _SEES = {
@@ -19,8 +23,11 @@ _SEES = {
     "every release, after momentum": "sees every step of the model, but not who took part when",
     "known rounds": "sees every release and knows in which rounds its target took part",
     "known others": "sees every release and knows the rounds of its target and all other updates",
+    "afterwards": "knows the rounds of its target and all other updates, and looks in every later release too",
+    "unknown rounds": "sees every release and knows all other updates, but not the rounds of its target",
     "one release": "sees one release",
 }
+_CHANCE = "(probability 0.8, Gaussian scores)"
 _RELATIONS = {"add-or-remove-one": "add or remove one", "replace-one": "replace one"}
 
 
@@ -37,6 +44,16 @@ def number(value: float) -> str:
     if abs(value) >= 99.95:
         return f"{value:,.0f}"
     return f"{value:#.3g}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def at_least(value: float) -> str:
+    """A lower bound as `number` shows it, rounded down.
+
+    >>> at_least(1.829), at_least(9.997), at_least(123.9), at_least(0.0), at_least(float("inf"))
+    ('1.82', '9.99', '123', '0', '∞')
+    """
+    whole = 100 <= abs(value) < 1e6
+    return number(float(math.floor(value)) if whole else rounded_down(value, 3 if abs(value) < 100 else 2))
 
 
 def power_of_ten(value: float) -> str:
@@ -86,28 +103,40 @@ def adversary(view: str) -> str:
 def quote(result: AuditResult) -> str:
     """The one sentence that may be quoted: adversary, targets, confidence, bound, game and claim, and nothing else."""
     bound, violated = result.bound, verdict_word(result) == "VIOLATED"
-    least, claimed = number(bound.epsilon), number(result.claim.epsilon if result.claim is not None else 0.0)
-    if violated and result.claim is not None and least == claimed:  # rounded alike, and not alike
-        least, claimed = _told_apart(bound.epsilon, result.claim.epsilon)
+    least, claimed = at_least(bound.epsilon), number(result.claim.epsilon if result.claim is not None else 0.0)
+    if violated and result.claim is not None and not _read(least) > _read(claimed):  # rounded alike, and not alike
+        least, claimed = told_apart(bound.epsilon, result.claim.epsilon, 4)
     head = f"{adversary(result.setting['view'])}, looking for {_targets(result)},"
     return f"{head} {_shown(bound, least, violated)} {_at(result)}{_against(result, claimed)}"
 
 
 def noticed(result: AuditResult) -> str:
-    """What this design would have found, in one line."""
+    """What this design would have found, in one line; empty where no factor above 1 is needed to be noticed."""
     verdict, bound = result.verdict, result.bound
     if verdict is None:
         if math.isinf(bound.detectable):
             return "Which leak would have been noticed is not known."
-        return f"Would have noticed any leak from epsilon {number(bound.detectable)} on (probability 0.8)."
+        return f"Would have noticed any leak from epsilon {number(bound.detectable)} on {_CHANCE}."
     factor = verdict.noticeable_noise_factor
     if math.isinf(factor):
         return "No lack of noise would have been noticed."
+    if factor <= 1:
+        return ""
     only = "Only noise too small by a factor of {} or more would have been noticed"
     would = "Would have noticed noise too small by a factor of {}"
-    text = (only if verdict.word == "INCONCLUSIVE" else would).format(f"{factor:.2g}")
+    text = (only if verdict.word == "INCONCLUSIVE" else would).format(f"{rounded_up(factor):.2g}")
     reached = f": a true epsilon of {number(verdict.detectable)}" if math.isfinite(verdict.detectable) else ""
-    return f"{text}{reached} (probability 0.8)."
+    return f"{text}{reached} {_CHANCE}."
+
+
+def clients(result: AuditResult) -> str:
+    """What is claimed for the clients of a run whose canaries take part otherwise; empty where there is nothing to add."""
+    theirs, epsilon = result.training.get("participation"), result.training.get("epsilon_of_clients")
+    canaries = game_of(result).participation
+    if not isinstance(theirs, str) or epsilon is None or canaries is None or canaries == theirs:
+        return ""
+    how = theirs if re.match(r"once|at most|\d+ times", theirs) else f"by {theirs}"
+    return f"Clients of this run take part {how}; the accountant's claim for them is epsilon = {number(_float(epsilon))}."
 
 
 def not_shown(result: AuditResult) -> list[str]:
@@ -152,7 +181,7 @@ def diagnostics(result: AuditResult) -> list[tuple[str, str]]:
         return [("Shape", "not tested: this view has no estimate that would rest on it.")]
     tests = [
         ("Width", "variance_p_value", f"inserted scores are {_float(shape.get('std')):.3g} times as wide as the null"),
-        ("Shape", "normality_p_value", "the normal law fits the inserted scores (Anderson–Darling)"),
+        ("Shape", "normality_p_value", f"the normal law {_fits(shape)} the inserted scores (Anderson–Darling)"),
         ("Symmetry", "skewness_p_value", f"skewness {_float(shape.get('skewness')):.2g}"),
         ("Tails", "heavy_tail_p_value", f"excess kurtosis {_float(shape.get('excess_kurtosis')):.2g}"),
     ]
@@ -162,8 +191,17 @@ def diagnostics(result: AuditResult) -> list[tuple[str, str]]:
         p_value = shape.get(key)
         if isinstance(p_value, int | float):
             judged = "as assumed" if p_value >= SUSPICIOUS else "not as assumed: read the estimate with care"
-            found.append((name, f"{words}; p = {p_value:.2g}, {judged}."))
+            found.append((name, f"{words}; {_chance(p_value)}, {judged}."))
     return found
+
+
+def _fits(shape: Mapping[str, Any]) -> str:
+    p_value = shape.get("normality_p_value")
+    return "does not fit" if isinstance(p_value, int | float) and p_value < SUSPICIOUS else "fits"
+
+
+def _chance(p_value: float) -> str:
+    return f"p = {p_value:.2g}" if p_value >= 1e-300 else "p < 1e-300"
 
 
 def caveats(result: AuditResult) -> list[tuple[str, str]]:
@@ -183,10 +221,9 @@ def _targets(result: AuditResult) -> str:
     return f"{inserted:,} canaries" if many == "canaries" else f"{inserted:,} canary {many}"
 
 
-def _told_apart(first: float, second: float) -> tuple[str, str]:
-    """Two numbers with as many digits as it takes."""
-    shown = ((f"{first:.{digits}g}", f"{second:.{digits}g}") for digits in range(4, 18))
-    return next((pair for pair in shown if pair[0] != pair[1]), (str(first), str(second)))
+def _read(shown: str) -> float:
+    """The value of what `number` says."""
+    return math.inf if shown == "∞" else float(shown.replace(",", ""))
 
 
 def _shown(bound: LowerBound, least: str, violated: bool) -> str:
@@ -214,14 +251,27 @@ def _against(result: AuditResult, claimed: str) -> str:
     if math.isinf(result.claim.epsilon):
         return "; the claim is infinite, and nothing could exceed it."
     if result.verdict.word == "VIOLATED":
-        return f", more than the epsilon = {claimed} that is claimed."
+        return f", more than the epsilon = {claimed} that is claimed{_for_whom(game_of(result))}."
     weak = ", and this audit was too weak to test it" if result.verdict.word == "INCONCLUSIVE" else ""
-    return f"; the claim is epsilon = {claimed}{weak}."
+    return f"; the claim is epsilon = {claimed}{_for_whom(game_of(result))}{weak}."
+
+
+def _for_whom(game: Game) -> str:
+    """For how many participations a claim is, where that is known: an epsilon for one is not that of a whole training."""
+    how = game.participation
+    if how is None:
+        return ""
+    if how == "once":
+        return " for one participation"
+    if times := re.fullmatch(r"(at most )?(\d+) times(.*)", how):
+        many = "participation" if times[2] == "1" else "participations"
+        return f" for {times[1] or ''}{times[2]} {many}{times[3]}"
+    return f" under {how}" if how.startswith("Poisson") else f" for {how}"
 
 
 def _float(value: object) -> float:
     """A number of a file; infinity is text there."""
     try:
         return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.inf
