@@ -67,7 +67,7 @@ class Ask:
         def followed(found: Iterable[Found]) -> Iterator[Found]:
             return track(found, description, total=len(jobs), quiet=self.quiet)
 
-        if self.workers == 1 or len(jobs) == 1:
+        if self.workers == 1 or len(jobs) < 2:
             return list(followed(map(function, jobs)))
         with ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")) as pool:
             return list(followed(pool.map(function, jobs, chunksize=max(1, min(5, len(jobs) // (4 * self.workers))))))

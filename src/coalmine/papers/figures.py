@@ -13,7 +13,7 @@ from coalmine.report.style import BLUE, GREEN, INK, MUTED, ORANGE, Drawing, draw
 
 COLOURS = (BLUE, ORANGE, GREEN, INK)
 WIDTH = 420.0
-_ROW = 17.0  # points
+_ROW, _LETTER, _PLOT = 17.0, 5.2, 260.0  # points
 _SPREAD = 30.0  # values that differ by more than this factor need a logarithmic axis
 
 
@@ -26,7 +26,8 @@ def comparison(rows: Sequence[Row]) -> Drawing:
     """Both numbers of every row, one under the other."""
     shown = [row for row in rows if row.ours is not None and np.isfinite(row.ours)]
     with house_style():
-        figure, (axes,) = drawing(WIDTH, max(_ROW * len(shown) + 60, 120))
+        letters = max((len(row.what) for row in shown), default=0)
+        figure, (axes,) = drawing(_PLOT + _LETTER * letters, max(_ROW * len(shown) + 60, 120))
         place = np.arange(len(shown))
         ours = np.array([row.ours for row in shown], dtype=float)
         printed = np.array([np.nan if row.printed is None else row.printed for row in shown])

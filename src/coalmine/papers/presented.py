@@ -14,7 +14,7 @@ from coalmine.papers.experiment import Ask
 from coalmine.papers.families import chat, mnist
 from coalmine.papers.outcome import Check, Outcome, Row, in_order
 from coalmine.papers.real import DRIFT
-from coalmine.papers.trained import Trained, obtain
+from coalmine.papers.trained import FINAL, Trained, obtain
 
 TIMES = (1, 2, 4, 8)
 CHAT_NOISES = (0.0, 0.0496, 0.0986, 0.2317)
@@ -92,7 +92,8 @@ def _epsilons(ask: Ask, name: str, title: str, grid: Grid, note: str) -> Outcome
         bars[noise] = {}
         for times, value, error, fits in zip(line, estimates, errors, good, strict=True):
             run = line[times]
-            pointwise, (_, bound, claim) = run.column("lo-final"), run.stated(DRIFT)
+            pointwise, (_, bound, claim) = run.column("lo-final"), run.stated(FINAL)
+            drift = run.stated(DRIFT)[0]
             bars[noise][times] = (value, pointwise, bound.epsilon)
             rows.append(
                 Row(
@@ -101,7 +102,8 @@ def _epsilons(ask: Ask, name: str, title: str, grid: Grid, note: str) -> Outcome
                     value,
                     error,
                     "same shape" if fits else "differs",
-                    f"papers' epsilon_lo {pointwise:.3g}; valid bound {bound.epsilon:.3g}; claim {claim:.3g}",
+                    f"papers' epsilon_lo {pointwise:.3g}; valid bound {bound.epsilon:.3g}; claim {claim:.3g}; our estimate "
+                    f"without the model's start {drift.epsilon if drift else float('nan'):.3g}",
                     {"noise": noise, "times": times, "column": "est-final"},
                 )
             )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from coalmine.papers.modelled import COLUMNS, Printed
 from coalmine.papers.outcome import Check, Row, in_order
 from coalmine.papers.trained import Trained
 
+WIDTH = 3.3  # standard errors that a check allows: one in a thousand is missed by chance
 OTHERS, ROUNDS, DRIFT = "known others", "known rounds", "final model"
 
 
@@ -50,30 +52,39 @@ def own_rows(real: Mapping[float, Trained]) -> list[Row]:
 
 
 def own_checks(real: Mapping[float, Trained]) -> list[Check]:
-    """What must be true on real data, for every noise."""
-    found = []
-    for noise, run in real.items():
-        for view in (OTHERS, ROUNDS):
-            estimate, bound, claim = run.stated(view)
-            if estimate is None:
-                continue
-            found.append(
-                Check(
-                    f"noise {noise:g}, {view}: valid bound {bound.epsilon:.3g} <= estimate {estimate.epsilon:.3g} "
-                    f"[{estimate.low:.3g}, {estimate.high:.3g}] <= claim {claim:.3g}, within the interval",
-                    bound.epsilon <= estimate.high and bound.epsilon <= claim and estimate.low <= claim,
-                )
-            )
-        if noise:
-            estimate, _, claim = run.stated(OTHERS)
-            if estimate is not None:
-                found.append(
-                    Check(
-                        f"noise {noise:g}: known others has the claim in its interval", estimate.low <= claim <= estimate.high
-                    )
-                )
-            others, rounds = (run.stated(view)[0] for view in (OTHERS, ROUNDS))
-            if others is not None and rounds is not None:
-                text = f"noise {noise:g}: who knows the rounds alone sees no more than who knows all others"
-                found.append(Check(text, rounds.low <= others.high))
-    return found
+    """What must be true on real data, for every noise. Without noise nothing is claimed, and what is left is rounding."""
+    return [check for noise, run in real.items() if noise for check in _checks(noise, run)]
+
+
+def _checks(noise: float, run: Trained) -> Iterator[Check]:
+    others, rounds = (_Stated.of(run, view) for view in (OTHERS, ROUNDS))
+    for each in (others, rounds):
+        text = (
+            f"noise {noise:g}, {each.view}: valid bound {each.bound:.3g} <= estimate {each.epsilon:.3g} ± {each.error:.2g} "
+            f"<= claim {each.claim:.3g}, within {WIDTH:g} standard errors"
+        )
+        slack = WIDTH * each.error
+        good = each.bound <= min(each.epsilon + slack, each.claim) and each.epsilon - slack <= each.claim
+        yield Check(text, good)
+    near = abs(others.epsilon - others.claim) <= WIDTH * others.error
+    yield Check(f"noise {noise:g}: {OTHERS} gives the analytic value, {others.epsilon:.4g} for {others.claim:.4g}", near)
+    more = rounds.epsilon <= others.epsilon + WIDTH * math.hypot(rounds.error, others.error)
+    yield Check(f"noise {noise:g}: who knows the rounds alone sees no more than who knows all others", more)
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """What a view of a run says, with a standard error."""
+
+    view: str
+    bound: float
+    epsilon: float
+    error: float
+    claim: float
+
+    @staticmethod
+    def of(run: Trained, view: str) -> _Stated:
+        estimate, bound, claim = run.stated(view)
+        if estimate is None:
+            raise ValueError(f"{run.path}: no estimate for {view}.")
+        return _Stated(view, bound.epsilon, estimate.epsilon, (estimate.high - estimate.low) / 3.92, claim)

@@ -13,7 +13,7 @@ from math import hypot
 from coalmine.config import Config
 from coalmine.papers.experiment import Ask
 from coalmine.papers.families import chat, mnist, shakespeare
-from coalmine.papers.outcome import Check, Outcome, Row
+from coalmine.papers.outcome import Check, Outcome, Row, Verdict
 from coalmine.papers.printed import TABLE3
 from coalmine.papers.trained import Trained, obtain
 
@@ -58,13 +58,15 @@ def _rows(name: str, noise: float, without: Trained, having: Trained) -> list[Ro
     error = hypot(before_error, after_error)
     share = having.finished.training["mean_canary_share"]
     place = {"data": TITLES[name], "noise": noise}
+    same: Verdict = "same shape" if abs(after - before) <= _WIDTH * error else "differs"
+    learned = without.learned or having.learned  # if neither did, that they do not differ says nothing
     change = Row(
         f"{TITLES[name]}, noise {noise:g}, change by canaries",
         "0 to -0.1",
         100 * (after - before),
         100 * error,
-        "same shape" if abs(after - before) <= _WIDTH * error else "differs",
-        f"{100 * share:.0f} % of a cohort are canaries",
+        same if learned else None,
+        f"{100 * share:.0f} % of a cohort are canaries" + ("" if learned else "; no better than always the most frequent"),
         {**place, "column": "change"},
     )
     columns = (("without canaries", before, before_error), ("with canaries", after, after_error))

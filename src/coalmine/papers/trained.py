@@ -41,21 +41,21 @@ _TIMED = 4  # rounds, of which the first does not count
 
 
 def obtain(ask: Ask, wanted: Mapping[str, Config], *, apart: bool = False) -> dict[str, Trained]:
-    """All these runs, finished. With `apart` several run at once, each in a process of its own."""
+    """All these runs, finished. With `apart`, and if they are quick, several run at once, each in a process of its own."""
+    apart = apart or not ask.full
     missing = {name: told for name, told in wanted.items() if not RunDirectory(_path(ask, name)).finished}
     if missing and not ask.quiet:
         _say(_forecast(ask, wanted, missing, apart))
-    tasks = [
-        _Task(str(_path(ask, name)), write_config(told, {}), _secret(ask, name), ask.quiet or apart)
-        for name, told in wanted.items()
-    ]
+    tasks = {name: _task(ask, name, told, ask.quiet or apart) for name, told in wanted.items()}
+    for name in [name for name in wanted if name not in missing]:
+        _make(tasks[name])  # is it the run that is wanted?
     if apart:
-        ask.each(_make, tasks, "runs")
+        ask.each(_make, [tasks[name] for name in missing], "runs")
     else:
-        for place, (name, task) in enumerate(zip(wanted, tasks, strict=True), start=1):
-            if name in missing and not ask.quiet:
-                _say(f"run {place} of {len(tasks)}: {name}")
-            _make(task)
+        for place, name in enumerate(missing, start=1):
+            if not ask.quiet:
+                _say(f"run {place} of {len(missing)}: {name}")
+            _make(tasks[name])
     return {name: Trained(_path(ask, name)) for name in wanted}
 
 
@@ -169,6 +169,17 @@ class Trained:
         """(accuracy, standard error over clients)."""
         training = self.finished.training
         return float(training["accuracy"]), float(training["accuracy_error"])
+
+    @property
+    def learned(self) -> bool:
+        """Whether it predicts better than always the most frequent, by two standard errors."""
+        accuracy, error = self.accuracy
+        return accuracy > float(self.finished.training["baseline_accuracy"]) + 2 * error
+
+    @property
+    def seconds(self) -> float:
+        """How long its rounds took."""
+        return sum(float(event["seconds"]) for event in RunDirectory.open(self.path).events() if "seconds" in event)
 
     def pool(self, view: str) -> Scores:
         """The scores of the pool in a view, without directions that were never to be inserted."""
