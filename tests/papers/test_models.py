@@ -1,7 +1,7 @@
 """Experiments without training: the simulated values that they are known to give, and the rules of their verdicts.
 
 Simulated values of the pure-noise model (mean ± standard deviation over 8 to 20 runs) come from an independent implementation.
-A test compares two means of runs; with FALSE_ALARM a single comparison fails by chance once in a million.
+A test compares two means of runs; a comparison fails by chance once in 100,000.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from coalmine.papers.printed import STACK_OVERFLOW_DELTA, TABLE2, TABLE5, V1_TAB
 from coalmine.papers.registry import experiment
 from coalmine.papers.table6 import MODEL
 
-FALSE_ALARM = 1e-6
+FALSE_ALARM = 1e-5
 LEAST_RUNS = 8
 RUNS = 12
 KNOWN = {  # noise: est-all, lo-all
@@ -32,9 +32,9 @@ KNOWN = {  # noise: est-all, lo-all
 
 
 def agree(values, mean, std, runs=LEAST_RUNS):
-    """Two means of runs whose spread is about the same: Student's t with the fewer degrees of freedom."""
+    """Two means of runs; the spread is that of the more spread ones, since some of them are few."""
     spread = max(float(np.std(values, ddof=1)), std)
-    limit = stats.t.isf(FALSE_ALARM / 2, runs - 1) * spread * np.sqrt(1 / len(values) + 1 / runs)
+    limit = stats.norm.isf(FALSE_ALARM / 2) * spread * np.sqrt(1 / len(values) + 1 / runs)
     assert np.mean(values) == approx(mean, abs=limit)
 
 
@@ -67,7 +67,7 @@ def test_the_setting_of_the_comparison_with_canife():
 @pytest.mark.parametrize(("noise", "mean"), [(0.16, 15.1), (0.18, 9.5), (0.195, 6.4), (0.25, 2.5), (0.315, 1.4)])
 def test_the_emnist_study_in_the_model(noise, mean):
     values = [measure((Run(noise, 1_206_590, 498, 1000), ("est-all",), TABLE5.delta, seed))[0] for seed in range(RUNS)]
-    limit = stats.t.isf(FALSE_ALARM / 2, RUNS - 1) * np.std(values, ddof=1) * np.sqrt(1 / RUNS + 1 / LEAST_RUNS)
+    limit = stats.norm.isf(FALSE_ALARM / 2) * np.std(values, ddof=1) * np.sqrt(1 / RUNS + 1 / LEAST_RUNS)
     assert np.mean(values) == approx(mean, abs=limit + 0.05)  # the known mean has one decimal
 
 

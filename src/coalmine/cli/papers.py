@@ -41,7 +41,11 @@ def reproduce(
     if name is None:
         raise ValueError(f"name an experiment: {', '.join(EXPERIMENTS)}; --list explains them.")
     ask = Ask(scale, seed, simulations, workers, out, data_dir, part, quiet)  # type: ignore[arg-type]
-    found = experiment(name)(ask)
+    try:
+        found = experiment(name)(ask)
+    except KeyboardInterrupt:
+        say("coalmine: interrupted; the same command goes on.", quiet=False)
+        raise typer.Exit(130) from None
     paths = save(found, out)
     say(f"wrote {', '.join(str(path) for path in paths)}", quiet)
     show(found, as_json)

@@ -13,13 +13,15 @@ from coalmine.report.style import BLUE, GREEN, INK, MUTED, ORANGE, Drawing, draw
 
 COLOURS = (BLUE, ORANGE, GREEN, INK)
 WIDTH = 420.0
-_ROW, _LETTER, _PLOT = 17.0, 5.2, 260.0  # points
+_ROW, _LETTER, _PLOT = 17.0, 5.5, 260.0  # points
 _SPREAD = 30.0  # values that differ by more than this factor need a logarithmic axis
 
 
-def drawn(outcome: Outcome) -> str:
-    """The SVG document of an experiment: its own drawing, or both numbers of every row."""
-    return svg(outcome.figure() if outcome.figure is not None else comparison(outcome.rows))
+def drawn(outcome: Outcome) -> dict[str, str]:
+    """The SVG documents of an experiment by name: its own drawing, or both numbers of every row; then its further ones."""
+    main = outcome.figure() if outcome.figure is not None else comparison(outcome.rows)
+    further = {f"{outcome.name}-{name}": svg(draw()) for name, draw in outcome.further.items()}
+    return {outcome.name: svg(main), **further}
 
 
 def comparison(rows: Sequence[Row]) -> Drawing:
@@ -116,7 +118,7 @@ def matrix(rows: Sequence[str], columns: Sequence[str], marks: Sequence[Sequence
             for column, marked in enumerate(line):
                 face, size = (BLUE, 8) if marked else ("none", 4)
                 axes.plot(column, place, "o", color=BLUE if marked else MUTED, markerfacecolor=face, markersize=size)
-        axes.set_xticks(range(len(columns)), columns, color=INK)
+        axes.set_xticks(range(len(columns)), [name.replace(" ", "\n") for name in columns], color=INK)
         axes.set_yticks(range(len(rows)), rows, color=INK)
         axes.xaxis.tick_top()
         axes.set_xlim(-0.5, len(columns) - 0.5)

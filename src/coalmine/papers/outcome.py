@@ -80,6 +80,7 @@ class Outcome:
     about: Mapping[str, Any] = field(default_factory=dict)  # scale, seed, sizes, …: how it was made
     details: Mapping[str, Any] = field(default_factory=dict)  # further numbers, for the JSON document alone
     figure: Callable[[], Any] | None = field(default=None, repr=False, compare=False)  # makes a drawing of its own
+    further: Mapping[str, Callable[[], Any]] = field(default_factory=dict, repr=False, compare=False)  # more drawings, by name
 
     @property
     def passed(self) -> bool:
@@ -151,7 +152,8 @@ class Outcome:
             lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
         lines += ["", *(f"* {check}" for check in self.checks)]
         lines += ["", *(f"{note}\n" for note in self.notes)]
-        lines += [f"![{self.title}]({self.name}.svg)", ""] if drawing else []
+        drawings = [self.name, *(f"{self.name}-{name}" for name in self.further)] if drawing else []
+        lines += [f"![{self.title}]({name}.svg)\n" for name in drawings]
         lines += [MADE, "", *(f"* {name}: {value}" for name, value in self.about.items())]
         return "\n".join(lines) + "\n"
 

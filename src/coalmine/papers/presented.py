@@ -14,7 +14,7 @@ from coalmine.papers.experiment import Ask
 from coalmine.papers.families import chat, mnist
 from coalmine.papers.outcome import Check, Outcome, Row, in_order
 from coalmine.papers.real import DRIFT
-from coalmine.papers.trained import FINAL, Trained, obtain
+from coalmine.papers.trained import FINAL, Trained, obtain, seconds_of
 
 TIMES = (1, 2, 4, 8)
 CHAT_NOISES = (0.0, 0.0496, 0.0986, 0.2317)
@@ -55,7 +55,7 @@ def figure1(ask: Ask) -> Outcome:
         tuple(rows),
         error="standard error over canaries",
         notes=("Real runs: chats in clients of eight utterances, each client once; not Stack Overflow.",),
-        about=ask.about(),
+        about=ask.about(training_seconds=_seconds(grid)),
         figure=figure,
     )
 
@@ -128,9 +128,13 @@ def _epsilons(ask: Ask, name: str, title: str, grid: Grid, note: str) -> Outcome
         error="standard error, by drawing canaries again",
         checks=tuple(checks),
         notes=(note,),
-        about=ask.about(),
+        about=ask.about(training_seconds=_seconds(grid)),
         figure=figure,
     )
+
+
+def _seconds(grid: Grid) -> int:
+    return seconds_of(run for line in grid.values() for run in line.values())
 
 
 def _valid(run: Trained) -> bool:

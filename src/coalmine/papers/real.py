@@ -44,6 +44,7 @@ def own_rows(real: Mapping[float, Trained]) -> list[Row]:
         for view in (OTHERS, ROUNDS, DRIFT):
             estimate, bound, claim = run.stated(view)
             at_least = f"at least {bound.epsilon:.3g} ({bound.method}), claim {claim:.3g}"
+            at_least += "; without noise what is left is rounding" if not noise and view == OTHERS else ""
             value = None if estimate is None else estimate.epsilon
             error = None if estimate is None or not math.isfinite(estimate.high) else (estimate.high - estimate.low) / 3.92
             place = {"how": "runs", "noise": noise, "column": view}

@@ -6,18 +6,22 @@ from coalmine.papers.outcome import Outcome
 
 
 def save(outcome: Outcome, folder: Path) -> list[Path]:
-    """NAME.json, .csv, .svg and .md; the drawing needs matplotlib and is left out where that is not installed."""
+    """NAME.json, .csv, .svg and .md; drawings need matplotlib and are left out where that is not installed."""
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {"json": outcome.to_json(), "csv": outcome.to_csv()}
     try:
         from coalmine.papers.figures import drawn
 
-        texts["svg"] = drawn(outcome)
+        drawings = drawn(outcome)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "matplotlib":
             raise
-    texts["md"] = outcome.to_markdown(drawing="svg" in texts)
-    paths = [folder / f"{outcome.name}.{ending}" for ending in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        path.write_text(text, encoding="utf-8")
-    return paths
+        drawings = {}
+    texts = {
+        f"{outcome.name}.json": outcome.to_json(),
+        f"{outcome.name}.csv": outcome.to_csv(),
+        **{f"{name}.svg": text for name, text in drawings.items()},
+        f"{outcome.name}.md": outcome.to_markdown(drawing=bool(drawings)),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]

@@ -110,7 +110,7 @@ def experiment(ask: Ask) -> Outcome:
         notes=("mean: only the mean is estimated, our default. fitted: mean and width, the algorithm as printed.",),
         about=ask.about(simulations=table.simulations),
         details={**table.to_dict(), "figure4": runs.quantiles},
-        figure=runs.figure,
+        further={"figure4": runs.figure},
     )
 
 

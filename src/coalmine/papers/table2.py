@@ -7,13 +7,10 @@ a real run has the verdict "same shape" if it stands in the paper's order within
 from __future__ import annotations
 
 from coalmine.papers.experiment import Ask
-from coalmine.papers.families import chat
 from coalmine.papers.modelled import COLUMNS, modelled
 from coalmine.papers.noise_model import Run, Simulated, measure
 from coalmine.papers.outcome import Check, Outcome, Row
 from coalmine.papers.printed import TABLE2
-from coalmine.papers.real import epsilon_rows, own_checks, own_rows
-from coalmine.papers.trained import obtain
 
 PARTS = ("model", "runs")
 
@@ -29,11 +26,17 @@ def table2(ask: Ask) -> Outcome:
             f"model with one constant: the clients' updates add {TABLE2.clients:.4f} to the noise of every coordinate, chosen "
             "so that the row of noise 0 comes out; that row is therefore no test."
         )
+    about = ask.about(delta=TABLE2.delta, simulations=ask.repeat(full=50, quick=20))
     if ask.part != "model":
+        from coalmine.papers.families import chat  # these need torch, the model does not
+        from coalmine.papers.real import epsilon_rows, own_checks, own_rows
+        from coalmine.papers.trained import obtain, seconds_of
+
         runs = obtain(ask, dict(chat(ask, noise) for noise in TABLE2.noises))
         real = dict(zip(TABLE2.noises, runs.values(), strict=True))
         rows += [*epsilon_rows(TABLE2, real), *own_rows(real)]
         checks += own_checks(real)
+        about["training_seconds"] = seconds_of(real.values())
     return Outcome(
         "table2" if ask.part is None else f"table2-{ask.part}",
         f"Table 2, epsilon against noise, all iterates and final model; delta = {TABLE2.delta:.3g}",
@@ -41,7 +44,7 @@ def table2(ask: Ask) -> Outcome:
         error="standard deviation over runs of the model; of a real run the standard error, by drawing canaries again",
         checks=tuple(checks),
         notes=tuple(notes),
-        about=ask.about(delta=TABLE2.delta, simulations=ask.repeat(full=50, quick=20)),
+        about=about,
     )
 
 

@@ -11,10 +11,8 @@ import numpy as np
 from coalmine._random import stream
 from coalmine.estimators.diagnostics import anderson_darling
 from coalmine.papers.experiment import Ask
-from coalmine.papers.families import chat
 from coalmine.papers.outcome import Check, Outcome, Row
 from coalmine.papers.printed import TABLE4
-from coalmine.papers.trained import obtain
 
 CRITICAL = {0.15: 0.561, 0.05: 0.752, 0.01: 1.035}  # of A*, D'Agostino & Stephens
 PAPERS_LIMIT = 0.574  # the paper's 15 % value
@@ -99,6 +97,9 @@ def _printed_rows() -> list[Row]:
 
 def _runs(ask: Ask) -> tuple[list[Row], Check]:
     from scipy.stats import binom
+
+    from coalmine.papers.families import chat  # needs torch, the exact part does not
+    from coalmine.papers.trained import obtain
 
     wanted = {(noise, times): chat(ask, noise, times) for noise, row in TABLE4.items() for times in row}
     runs = obtain(ask, dict(wanted.values()))

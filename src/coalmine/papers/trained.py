@@ -11,7 +11,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -57,6 +57,11 @@ def obtain(ask: Ask, wanted: Mapping[str, Config], *, apart: bool = False) -> di
                 _say(f"run {place} of {len(missing)}: {name}")
             _make(tasks[name])
     return {name: Trained(_path(ask, name)) for name in wanted}
+
+
+def seconds_of(runs: Iterable[Trained]) -> int:
+    """How long the rounds of all these runs took, whenever they were made."""
+    return round(sum(run.seconds for run in runs))
 
 
 @dataclass(frozen=True)
