@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import runpy
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -94,6 +95,13 @@ def test_the_page_of_assumptions_is_current():
     made = experiment("assumptions")(Ask())
     written = (DOCS / "assumptions.md").read_text(encoding="utf-8")
     assert written.split(MADE)[0] == made.to_markdown(drawing=True).split(MADE)[0]
+
+
+def test_the_page_on_the_papers_has_the_published_numbers():
+    """`python docs/papers/make.py` writes it."""
+    make = runpy.run_path(str(DOCS / "make.py"))
+    assert (DOCS.parent / "papers.md").read_text(encoding="utf-8") == make["page"]()
+    assert "@" not in make["page"]()
 
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("*.json")), ids=lambda path: path.stem)

@@ -80,13 +80,15 @@ def test_a_killed_run_goes_on_to_the_same_numbers(table2, ask, tmp_path, monkeyp
     assert resumed.column("est-all") == whole.column("est-all")
 
 
-def test_a_run_that_never_began_is_made_again(ask, tmp_path):
+def test_a_run_that_never_began_is_made_again(ask, tmp_path, capsys):
     name, told = families.chat(ask, 0.0986)
-    other = Ask(out=tmp_path, changes=TINY)
+    other = Ask(out=tmp_path, changes=TINY, quiet=False)
     path = trained._path(other, name)
     path.mkdir(parents=True)
     (path / "secret.json").write_text("{}")
     assert obtain(other, {name: told})[name].finished.result is not None
+    said = capsys.readouterr().err  # the time it will take comes first
+    assert said.startswith("1 runs to make (0 are there), about ") and "goes on where it stopped" in said
 
 
 def test_a_run_of_another_configuration_is_refused(table2, ask):

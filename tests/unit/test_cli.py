@@ -615,6 +615,17 @@ def test_reproduce_as_text(run, tmp_path):
     assert written == {"table1.csv", "table1.json", "table1.md", "table1.svg", "table1-figure4.svg"}
 
 
+def test_an_interrupted_experiment_says_how_to_go_on(run, monkeypatch, tmp_path):
+    from coalmine.papers import registry
+
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(registry, "experiment", interrupted)
+    shown = run("reproduce", "table2", "--out", tmp_path)
+    assert (shown.code, shown.out) == (130, "") and "the same command goes on" in shown.err
+
+
 def test_reproduce_lists_what_there_is(run):
     shown = run("reproduce", "--list")
     assert shown.code == 0 and all(name in shown.out for name in ("table1", "figure3", "v1-table3", "assumptions", "MNIST"))
