@@ -61,9 +61,9 @@ FLOOR = {
     "watch": 8,
     "examination": 9,
     "training": 10,
-    "papers": 10,
     "options": 10,
     "selftest": 10,
+    "papers": 11,
     "zoo": 11,
     "cli": 12,
 }

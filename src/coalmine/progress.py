@@ -48,12 +48,13 @@ class Rounds:
         left = spent / max(done - self._start, 1) * (self._total - done)
         with contextlib.suppress(Exception):  # a display that fails must not end the work
             if self._display is not None:
-                self._display.show(done, f" · {text} · {_duration(left)} left" if done < self._total else f" · {text}")
+                self._display.show(done, f" · {text} · {duration(left)} left" if done < self._total else f" · {text}")
 
 
-def _duration(seconds: float) -> str:
-    """
-    >>> _duration(42.4), _duration(600), _duration(7500)
+def duration(seconds: float) -> str:
+    """So many seconds, in words.
+
+    >>> duration(42.4), duration(600), duration(7500)
     ('42 s', '10 min', '2.1 h')
     """
     if seconds < 120:

@@ -203,6 +203,22 @@ def test_a_file_of_chats_in_the_same_layout(tmp_path):
         read_chat(tmp_path / "none.json")
 
 
+def test_users_of_the_chats_cut_into_clients(chat, tmp_path):
+    said = [("ann", "1"), ("ann", "2"), ("ann", "3"), ("ann", "4"), ("ann", "5"), ("bob", "6")]
+    chats = {"1": {"messages": [[{"sender": who, "text": what} for who, what in said]]}}
+    path = tmp_path / "chats.json"
+    path.write_text(json.dumps(chats))
+    cut_up = read_chat(path, per_client=2)
+    assert dict(cut_up) == {"ann/0000": ("1", "2"), "ann/0001": ("3", "4"), "ann/0002": ("5",), "bob/0000": ("6",)}
+    assert cut_up.name == "chat, each user cut into clients of 2 utterances"
+    assert set(read_chat(path, per_client=2, clients_of_a_user=1).users) == {"ann/0000", "bob/0000"}
+    with pytest.raises(ValueError, match="clients_of_a_user belongs to per_client"):
+        read_chat(path, clients_of_a_user=1)
+    with pytest.raises(ValueError, match="per_client=0"):
+        read_chat(path, per_client=0)
+    assert read_chat(per_client=8).sizes.sum() == chat.sizes.sum()
+
+
 def test_counting_words_is_counting_words(chat):
     few = chat.only(chat.users[:30])
     by_hand = Counter(token for _, texts in few for text in texts for token in cut(text, "words"))

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from coalmine.cli import pages, zoo
+from coalmine.cli import pages, papers, zoo
 from coalmine.cli.speech import AsJson, Quiet
 from coalmine.cli.speech import say as _say
 from coalmine.cli.speech import show as _show
@@ -285,32 +285,7 @@ def check(
 app.command()(pages.report)
 app.command()(pages.compare)
 app.command()(zoo.zoo)
-
-
-@app.command()
-def reproduce(
-    table: Annotated[str, typer.Argument(help="table1")],
-    simulations: Annotated[int, typer.Option(help="Simulations per cell.")] = 50,
-    seed: Annotated[int, typer.Option(help="Seed of the simulations.")] = 0,
-    workers: Annotated[int, typer.Option(help="Processes.")] = 2,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """A paper's table, ours beside theirs.
-
-    \b
-    Example:
-      coalmine reproduce table1
-    """
-    from coalmine import _validate
-    from coalmine.papers.table1 import table1
-    from coalmine.progress import track
-
-    _validate.one_of("table", table, ("table1",))
-    found = table1(
-        simulations=simulations, seed=seed, workers=workers, track=lambda items: track(items, "table 1", quiet=quiet)
-    )
-    typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else str(found))
+app.command()(papers.reproduce)
 
 
 @app.command()

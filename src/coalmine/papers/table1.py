@@ -9,8 +9,6 @@ The mean-only estimator agrees with the printed table; the literal one does not,
 `docs/sharp-edges.md`).
 """
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +17,10 @@ import numpy as np
 from coalmine import _validate
 from coalmine.contracts import plain
 from coalmine.gaussian import gaussian_epsilon
+from coalmine.papers.experiment import Ask
+from coalmine.papers.figure4 import compare_runs
+from coalmine.papers.outcome import Check, Outcome, Row
+from coalmine.papers.vectors import direct_rows
 from coalmine.simulation import simulate_gaussian_mechanism
 
 DELTA = 1e-6
@@ -30,6 +32,7 @@ PRINTED = {
     4.22: ("0.98 ± 0.41", "1.05 ± 0.23", "0.99 ± 0.14", "1.00 ± 0.07"),
 }
 PRINTED_SIMULATIONS = 50
+AGREES = 3.3  # standard errors; 24 of them are exceeded by chance for one seed in about 43
 ESTIMATORS = ("mean", "fitted")
 
 
@@ -66,43 +69,62 @@ class Table1:
         """As plain data."""
         return {**plain(self), "worst_z": {name: self.worst(name) for name in ESTIMATORS}}
 
-    def __str__(self) -> str:
-        lines = [
-            "Table 1, one-shot audits of the Gaussian mechanism: "
-            f"delta = {DELTA:g}, k = sqrt(d), {self.simulations} simulations, seed {self.seed}",
-            f"{'estimator':>10}{'d':>12}{'sigma':>7}{'analytic':>10}{'paper':>15}{'ours':>15}{'z mean':>8}{'z std':>7}",
-        ]
-        for cell in self.cells:
-            paper, ours = PRINTED[cell.sigma][DIMS.index(cell.dim)], f"{cell.mean:.2f} ± {cell.std:.2f}"
-            lines.append(
-                f"{cell.estimator:>10}{cell.dim:>12,}{cell.sigma:>7g}{cell.analytic:>10.3f}{paper:>15}{ours:>15}"
-                f"{cell.z_mean:>8.1f}{cell.z_std:>7.1f}"
-            )
-        worst = ", ".join(f"{name} {self.worst(name):.1f}" for name in ESTIMATORS)
-        return "\n".join([*lines, f"largest |z|: {worst}"])
 
-
-def table1(
-    *,
-    simulations: int = 50,
-    seed: int = 0,
-    workers: int = 1,
-    track: Callable[[Iterable[Any]], Iterable[Any]] = iter,
-) -> Table1:
-    """Run the whole table; `track` wraps the sequence of finished simulations, for a progress bar."""
+def table1(*, simulations: int = 50, seed: int = 0, ask: Ask | None = None) -> Table1:
+    """Run the whole table; `ask` says how many processes, and whether progress is shown."""
     _validate.whole("simulations", simulations, least=2)
-    _validate.whole("workers", workers, least=1)
     jobs = [(dim, sigma, seed, number) for dim in reversed(DIMS) for sigma in PRINTED for number in range(simulations)]
-    if workers > 1:
-        with ProcessPoolExecutor(workers) as pool:
-            fits = list(track(_Counted(pool.map(_fit, jobs, chunksize=5), len(jobs))))
-    else:
-        fits = list(track(_Counted(map(_fit, jobs), len(jobs))))
+    fits = (ask or Ask()).each(_fit, jobs, "table 1")
     drawn: dict[tuple[int, float], list[tuple[float, float]]] = {}
     for (dim, sigma, *_), fit in zip(jobs, fits, strict=True):
         drawn.setdefault((dim, sigma), []).append(fit)
     cells = [_cell(name, dim, sigma, np.array(drawn[dim, sigma])) for name in ESTIMATORS for sigma in PRINTED for dim in DIMS]
     return Table1(simulations, seed, tuple(cells))
+
+
+def experiment(ask: Ask) -> Outcome:
+    """Table 1 with the exact sampler, the same with the vectors themselves, and Figure 4."""
+    table = table1(simulations=ask.repeat(full=50, quick=50), seed=ask.seed, ask=ask)
+    direct, runs = direct_rows(ask), compare_runs(ask)
+    rows = [_row(cell) for cell in table.cells] + direct + runs.rows
+    literal = [cell for cell in table.cells if cell.estimator == "fitted"]
+    return Outcome(
+        name="table1",
+        title=f"Table 1, one-shot audits of the Gaussian mechanism: delta = {DELTA:g}, k = sqrt(d), "
+        f"{table.simulations} simulations, seed {table.seed}; and Figure 4, canaries in one run or in ten",
+        rows=tuple(rows),
+        error="standard deviation over simulations",
+        checks=(
+            Check(
+                "the mean-only estimator agrees with all 12 cells, means and standard deviations within 3.3 standard errors "
+                f"(largest |z| {table.worst('mean'):.1f})",
+                table.worst("mean") <= AGREES,
+            ),
+            Check(
+                "the literal estimator is above the paper in all 12 cells "
+                f"(z of the means {min(cell.z_mean for cell in literal):.1f} to {max(cell.z_mean for cell in literal):.1f})",
+                all(cell.z_mean > 0 for cell in literal),
+            ),
+            *runs.checks,
+        ),
+        notes=("mean: only the mean is estimated, our default. fitted: mean and width, the algorithm as printed.",),
+        about=ask.about(simulations=table.simulations),
+        details={**table.to_dict(), "figure4": runs.quantiles},
+        further={"figure4": runs.figure},
+    )
+
+
+def _row(cell: Cell) -> Row:
+    agrees = max(abs(cell.z_mean), abs(cell.z_std)) <= AGREES
+    return Row(
+        what=f"{cell.estimator}, d = {cell.dim:,}, sigma = {cell.sigma:g}",
+        paper=PRINTED[cell.sigma][DIMS.index(cell.dim)],
+        ours=cell.mean,
+        error=cell.std,
+        verdict="exact" if agrees else "differs",
+        note=f"analytic {cell.analytic:.2f}; z {cell.z_mean:+.1f} of the mean, {cell.z_std:+.1f} of the deviation",
+        place={"estimator": cell.estimator, "dim": cell.dim, "sigma": cell.sigma},
+    )
 
 
 def _fit(job: tuple[int, float, int, int]) -> tuple[float, float]:
@@ -139,16 +161,3 @@ def _cell(estimator: str, dim: int, sigma: float, fits: Any) -> Cell:
 def _number(printed: str) -> tuple[float, float]:
     """(value, size of its last digit)."""
     return float(printed), 10.0 ** -len(printed.partition(".")[2])
-
-
-class _Counted:
-    """An iterable that knows its length, so that progress can be shown."""
-
-    def __init__(self, items: Iterable[Any], length: int) -> None:
-        self.items, self.length = items, length
-
-    def __iter__(self) -> Any:
-        return iter(self.items)
-
-    def __len__(self) -> int:
-        return self.length

@@ -1,0 +1,81 @@
+"""Writes docs/papers.md: its text is papers.md.in, its numbers are those of the JSON documents beside this file.
+
+python docs/papers/make.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from coalmine.papers.outcome import VERDICTS
+from coalmine.papers.printed import TABLE2, TABLE5
+from coalmine.papers.registry import EXPERIMENTS
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "papers.md"
+NOISES = TABLE2.noises[1:]
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    """All results, experiments in the order of their list, parts after their experiment."""
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in HERE.glob("*.json")}
+    names = [name for each in EXPERIMENTS.values() for name in (each.name, *(f"{each.name}-{part}" for part in each.parts))]
+    return {name: found[name] for name in names if name in found}
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """A line for every result, its verdicts counted."""
+    lines = ["| | what | " + " | ".join(VERDICTS) + " |", "|---|---|" + "---|" * len(VERDICTS)]
+    for name, document in found.items():
+        counts = [sum(row["verdict"] == verdict for row in document["rows"]) for verdict in VERDICTS]
+        cells = [f"[{name}](papers/{name}.md)", document["title"], *(str(count or "") for count in counts)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def numbers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """By placeholder."""
+    literal = [cell for cell in found["table1"]["cells"] if cell["estimator"] == "fitted"]
+    million = {cell["sigma"]: f"{cell['mean']:.2f} ± {cell['std']:.2f}" for cell in literal if cell["dim"] == 10**6}
+    model = {tuple(row["place"].values()): row for row in found["table2-model"]["rows"]}
+    six = {row["what"]: row for row in found["table6-model"]["rows"]}["model, estimate, delta 2.8e-06"]
+    chance = next(row for row in found["table4-model"]["rows"] if row["what"].startswith("three or more"))
+    final = model["model", 0.2317, "est-final"]
+    return {
+        "TABLE": table(found),
+        "LITERAL": listed(list(million.values())),
+        "LEAST": f"{min(cell['z_mean'] for cell in literal):.0f}",
+        "MOST": f"{max(cell['z_mean'] for cell in literal):.0f}",
+        "WORST": f"{found['table1']['worst_z']['mean']:.1f}",
+        "FINAL": f"{final['ours']:.2f} ± {final['error']:.2f}",
+        "PRINTED": listed([large(model["model, no momentum", noise, "est-all"]["ours"]) for noise in NOISES]),
+        "MOMENTUM": listed([large(model["model", noise, "est-all"]["ours"]) for noise in NOISES]),
+        "ANALYTIC": listed([large(TABLE2.analytic(noise)) for noise in NOISES]),
+        "TABLE5": f"{TABLE5.analytic(0.16):.1f} to {TABLE5.analytic(0.315):.1f}",
+        "CHANCE": f"{100 * chance['ours']:.1f} %",
+        "TABLE6": f"{six['ours']:.2f} ± {six['error']:.2f}",
+    }
+
+
+def listed(words: list[str]) -> str:
+    """'a, b and c'."""
+    return ", ".join(words[:-1]) + f" and {words[-1]}"
+
+
+def large(value: float) -> str:
+    """Three digits."""
+    return f"{float(f'{value:.3g}'):,g}"
+
+
+def page() -> str:
+    """The page with its numbers."""
+    text = (HERE / "papers.md.in").read_text(encoding="utf-8")
+    for name, value in numbers(documents()).items():
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

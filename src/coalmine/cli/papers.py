@@ -1,0 +1,52 @@
+"""The verb `reproduce`: the papers' experiments."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.speech import AsJson, Quiet, say, show
+
+OUT = Path("runs/papers")
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="An experiment; --list has them all.")] = None,
+    only_list: Annotated[bool, typer.Option("--list", help="All experiments, and what they need.")] = False,
+    scale: Annotated[str, typer.Option(help="quick (minutes) or full.")] = "quick",
+    part: Annotated[str | None, typer.Option(help="One part of an experiment that has several.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files; default: COALMINE_DATA.")] = None,
+    out: Annotated[Path, typer.Option(help="Directory for JSON, CSV, SVG, Markdown, and for runs, which are shared.")] = OUT,
+    simulations: Annotated[int | None, typer.Option(help="Simulations; default: as the scale says.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of simulations and runs.")] = 0,
+    workers: Annotated[int, typer.Option(help="Processes; they change the time and nothing else.")] = 2,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """The papers' tables and figures, ours beside theirs. Runs that train go on where they were killed; finished ones are read.
+
+    \b
+    Examples:
+      coalmine reproduce --list
+      coalmine reproduce table1
+      coalmine reproduce table2 --part model --scale full
+    """
+    from coalmine.papers.experiment import Ask
+    from coalmine.papers.registry import EXPERIMENTS, experiment, listing
+    from coalmine.papers.saving import save
+
+    if only_list:
+        show([*EXPERIMENTS] if as_json else listing(), as_json)
+        return
+    if name is None:
+        raise ValueError(f"name an experiment: {', '.join(EXPERIMENTS)}; --list explains them.")
+    ask = Ask(scale, seed, simulations, workers, out, data_dir, part, quiet)  # type: ignore[arg-type]
+    try:
+        found = experiment(name)(ask)
+    except KeyboardInterrupt:
+        say("coalmine: interrupted; the same command goes on.", quiet=False)
+        raise typer.Exit(130) from None
+    paths = save(found, out)
+    say(f"wrote {', '.join(str(path) for path in paths)}", quiet)
+    show(found, as_json)
+    raise typer.Exit(0 if found.passed else 1)

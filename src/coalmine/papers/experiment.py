@@ -1,0 +1,113 @@
+"""What an experiment is told, and what it is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from coalmine import _validate
+from coalmine.papers.outcome import Outcome
+from coalmine.progress import track
+
+Scale = Literal["full", "quick"]
+SCALES: tuple[Scale, ...] = ("quick", "full")
+Job = TypeVar("Job")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """How an experiment is to be made. Nothing but scale, seed and simulations changes a number."""
+
+    scale: Scale = "quick"
+    seed: int = 0
+    simulations: int | None = None  # of experiments that simulate; None: as many as the scale says
+    workers: int = 1
+    out: Path = Path("runs/papers")  # runs that train are kept in it, and are shared by the experiments
+    data_dir: Path | None = None
+    part: str | None = None  # of an experiment that has several
+    quiet: bool = True
+    changes: tuple[str, ...] = field(default=(), repr=False)  # of every configuration, for tests
+
+    def __post_init__(self) -> None:
+        _validate.one_of("scale", self.scale, SCALES)
+        _validate.whole("seed", self.seed)
+        _validate.whole("workers", self.workers, least=1)
+        if self.simulations is not None:
+            _validate.whole("simulations", self.simulations, least=2)
+
+    @property
+    def full(self) -> bool:
+        """Whether everything is to have the papers' size, or what comes nearest to it on two cores."""
+        return self.scale == "full"
+
+    def pick(self, *, full: Any, quick: Any) -> Any:
+        """By scale."""
+        return full if self.full else quick
+
+    def repeat(self, *, full: int, quick: int) -> int:
+        """How many simulations."""
+        return self.simulations or (full if self.full else quick)
+
+    def about(self, **further: Any) -> dict[str, Any]:
+        """What a document says of how it was made."""
+        return {"scale": self.scale, "seed": self.seed, **further}
+
+    def each(self, function: Callable[[Job], Found], jobs: Sequence[Job], description: str) -> list[Found]:
+        """The function of every job, in their order, by several processes if asked for, with progress."""
+
+        def followed(found: Iterable[Found]) -> Iterator[Found]:
+            return track(found, description, total=len(jobs), quiet=self.quiet)
+
+        if self.workers == 1 or len(jobs) < 2:
+            return list(followed(map(function, jobs)))
+        with ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")) as pool:
+            return list(followed(pool.map(function, jobs, chunksize=max(1, min(5, len(jobs) // (4 * self.workers))))))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a figure of a paper, as a command."""
+
+    name: str
+    what: str
+    run: Callable[[Ask], Outcome]
+    trains: bool = False
+    needs: str = ""  # data files beyond what the package brings
+    parts: tuple[str, ...] = ()  # that can be made one by one
+
+    def __call__(self, ask: Ask) -> Outcome:
+        """Make it."""
+        if ask.part is not None and not self.parts:
+            raise ValueError(f"--part {ask.part!r}: {self.name} has no parts; leave it out.")
+        if ask.part is not None:
+            _validate.one_of("part", ask.part, self.parts)
+        begun = time.monotonic()
+        found = self.run(ask)
+        made = {
+            "command": self._command(ask),
+            **found.about,
+            "seconds": round(time.monotonic() - begun, 1),
+            "workers": ask.workers,
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}",
+            "versions": ", ".join(f"{name} {version(name)}" for name in ("coalmine", "numpy", "scipy")),
+        }
+        return replace(found, about=made)
+
+    def _command(self, ask: Ask) -> str:
+        """What to type to get the same numbers."""
+        further = {"--part": ask.part, "--simulations": ask.simulations}
+        options = "".join(f" {name} {value}" for name, value in further.items() if value is not None)
+        return f"coalmine reproduce {self.name} --scale {ask.scale} --seed {ask.seed}{options}"
+
+    def __str__(self) -> str:
+        marks = [mark for mark in ("trains" if self.trains else "", f"needs {self.needs}" if self.needs else "") if mark]
+        return f"{self.name:<13}{self.what}" + (f" ({'; '.join(marks)})" if marks else "")

@@ -1,0 +1,127 @@
+"""Drawings of experiments in the house style: the paper's numbers hollow, ours filled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coalmine.contracts import Array
+from coalmine.papers.outcome import Outcome, Row
+from coalmine.report.style import BLUE, GREEN, INK, MUTED, ORANGE, Drawing, drawing, house_style, svg
+
+COLOURS = (BLUE, ORANGE, GREEN, INK)
+WIDTH = 420.0
+_ROW, _LETTER, _PLOT = 17.0, 5.5, 260.0  # points
+_SPREAD = 30.0  # values that differ by more than this factor need a logarithmic axis
+
+
+def drawn(outcome: Outcome) -> dict[str, str]:
+    """The SVG documents of an experiment by name: its own drawing, or both numbers of every row; then its further ones."""
+    main = outcome.figure() if outcome.figure is not None else comparison(outcome.rows)
+    further = {f"{outcome.name}-{name}": svg(draw()) for name, draw in outcome.further.items()}
+    return {outcome.name: svg(main), **further}
+
+
+def comparison(rows: Sequence[Row]) -> Drawing:
+    """Both numbers of every row, one under the other."""
+    shown = [row for row in rows if row.ours is not None and np.isfinite(row.ours)]
+    with house_style():
+        letters = max((len(row.what) for row in shown), default=0)
+        figure, (axes,) = drawing(_PLOT + _LETTER * letters, max(_ROW * len(shown) + 60, 120))
+        place = np.arange(len(shown))
+        ours = np.array([row.ours for row in shown], dtype=float)
+        printed = np.array([np.nan if row.printed is None else row.printed for row in shown])
+        errors = np.array([row.error or 0.0 for row in shown])
+        known = np.isfinite(printed) & (printed < 1e300)
+        if known.any():
+            axes.plot(printed[known], place[known], "D", color=ORANGE, markerfacecolor="none", markersize=6, label="paper")
+        axes.errorbar(ours, place, xerr=errors, fmt="o", color=BLUE, markersize=4, capsize=2, linewidth=1.2, label="ours")
+        both = np.concatenate([ours, printed[known]])
+        if both.size and both.min() > 0 and both.max() > _SPREAD * both.min():
+            axes.set_xscale("log")
+        axes.set_yticks(place, [row.what for row in shown], color=INK)
+        axes.set_ylim(len(shown) - 0.5, -0.5)
+        if shown:
+            axes.legend(
+                loc="upper left", bbox_to_anchor=(0.0, 1.0 + 26.0 / (_ROW * len(shown) + 20)), ncols=2, borderaxespad=0.0
+            )
+    return figure
+
+
+def quantile_lines(series: Mapping[str, Mapping[str, Sequence[float]]], quantiles: Sequence[float]) -> Drawing:
+    """Quantiles of estimates: a panel for every setting, a line for every way (Figure 4)."""
+    with house_style():
+        figure, panels = drawing(WIDTH, 150.0 * len(series) + 30, len(series))
+        for panel, (name, lines) in zip(panels, series.items(), strict=True):
+            for colour, (label, values) in zip(COLOURS, lines.items(), strict=False):
+                panel.plot(quantiles, values, "o-", color=colour, label=label)
+            panel.set_title(name)
+            panel.set_ylabel("ε", rotation=0, labelpad=8)
+        panels[0].legend(loc="upper left")
+        panels[-1].set_xlabel("quantile over experiments")
+    return figure
+
+
+def density_grid(cosines: Mapping[float, Mapping[int, Array]]) -> Drawing:
+    """Densities of standardised cosines: a panel for every noise, a line for every number of presentations (Figure 1)."""
+    with house_style():
+        figure, panels = drawing(WIDTH, 120.0 * len(cosines) + 40, len(cosines))
+        largest = max(float(values.max()) for lines in cosines.values() for values in lines.values())
+        z = np.linspace(-4.0, min(largest + 0.5, 40.0), 241)
+        for panel, (noise, lines) in zip(panels, cosines.items(), strict=True):
+            for colour, (times, values) in zip(COLOURS, lines.items(), strict=False):
+                panel.plot(z, _kernel_density(values, z), color=colour, label=f"{times}×")
+            panel.plot(z, np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi), color=MUTED, linewidth=1.2, linestyle=(0, (4, 2)))
+            panel.set_title(f"noise multiplier {noise:g}")
+            panel.set_yticks([])
+            panel.grid(visible=False)
+        panels[0].legend(loc="upper right", title="presentations", ncols=2)
+        panels[-1].set_xlabel("cosine with the final model, in standard deviations of the null (dashed)")
+    return figure
+
+
+def _kernel_density(values: Array, at: Array) -> Array:
+    """Gaussian kernels, Scott's width."""
+    width = max(float(values.std(ddof=1)) * values.size**-0.2, 1e-6)
+    return np.asarray(np.exp(-(((at[:, None] - values) / width) ** 2) / 2).mean(axis=1) / (width * np.sqrt(2 * np.pi)))
+
+
+def presentation_bars(found: Mapping[float, Mapping[int, tuple[float, float, float]]]) -> Drawing:
+    """(estimate, papers' eps_lo, valid bound) by presentations, a panel for every noise (Figures 2 and 3)."""
+    with house_style():
+        figure, panels = drawing(WIDTH, 120.0 * len(found) + 40, len(found))
+        for panel, (noise, points) in zip(panels, found.items(), strict=True):
+            place = np.arange(len(points))
+            estimate, pointwise, valid = (np.array(column) for column in zip(*points.values(), strict=True))
+            panel.bar(place, estimate, 0.55, color=BLUE, alpha=0.35, label="estimate")
+            panel.hlines(pointwise, place - 0.3, place + 0.3, color=ORANGE, linewidth=1.6, label="papers’ ε_lo")
+            panel.hlines(valid, place - 0.3, place + 0.3, color=GREEN, linewidth=1.6, label="valid bound")
+            panel.set_xticks(place, [str(times) for times in points])
+            panel.set_title(f"noise multiplier {noise:g}")
+            panel.set_ylabel("ε", rotation=0, labelpad=8)
+        _above(panels[0], 3)
+        panels[-1].set_xlabel("presentations of a canary")
+    return figure
+
+
+def _above(axes: Any, columns: int) -> None:
+    axes.legend(loc="upper left", ncols=columns)
+
+
+def matrix(rows: Sequence[str], columns: Sequence[str], marks: Sequence[Sequence[bool]]) -> Drawing:
+    """Which row has which column: a filled dot, else a small hollow one."""
+    with house_style():
+        figure, (axes,) = drawing(WIDTH, 22.0 * len(rows) + 60)
+        for place, line in enumerate(marks):
+            for column, marked in enumerate(line):
+                face, size = (BLUE, 8) if marked else ("none", 4)
+                axes.plot(column, place, "o", color=BLUE if marked else MUTED, markerfacecolor=face, markersize=size)
+        axes.set_xticks(range(len(columns)), [name.replace(" ", "\n") for name in columns], color=INK)
+        axes.set_yticks(range(len(rows)), rows, color=INK)
+        axes.xaxis.tick_top()
+        axes.set_xlim(-0.5, len(columns) - 0.5)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.grid(visible=False)
+    return figure

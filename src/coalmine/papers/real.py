@@ -1,0 +1,91 @@
+"""Rows and checks of real runs: the papers' columns, our own views, and what must be true of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from coalmine.papers.modelled import COLUMNS, Printed
+from coalmine.papers.outcome import Check, Row, in_order
+from coalmine.papers.trained import Trained
+
+WIDTH = 3.3  # standard errors that a check allows: one in a thousand is missed by chance
+OTHERS, ROUNDS, DRIFT = "known others", "known rounds", "final model"
+
+
+def epsilon_rows(printed: Printed, real: Mapping[float, Trained]) -> list[Row]:
+    """The papers' four columns; a column has the paper's order, or the numbers that break it differ."""
+    rows = []
+    for column in COLUMNS:
+        noises = list(real)
+        ours = [real[noise].column(column) for noise in noises]
+        errors = [real[noise].standard_error(column) for noise in noises]
+        paper = [float(printed.value(noise, column)) for noise in noises]
+        good = in_order(paper, ours, errors)
+        for noise, value, error, fits in zip(noises, ours, errors, good, strict=True):
+            rows.append(
+                Row(
+                    f"runs, noise {noise:g}, {COLUMNS[column]}",
+                    printed.value(noise, column),
+                    value,
+                    None if math.isinf(value) else error,
+                    "same shape" if fits else "differs",
+                    place={"how": "runs", "noise": noise, "column": column},
+                )
+            )
+    return sorted(rows, key=lambda row: list(real).index(row.place["noise"]))
+
+
+def own_rows(real: Mapping[float, Trained]) -> list[Row]:
+    """Our own statements beside: estimate of whoever knows all others, of whoever knows the rounds, of the final model."""
+    rows = []
+    for noise, run in real.items():
+        for view in (OTHERS, ROUNDS, DRIFT):
+            estimate, bound, claim = run.stated(view)
+            at_least = f"at least {bound.epsilon:.3g} ({bound.method}), claim {claim:.3g}"
+            at_least += "; without noise what is left is rounding" if not noise and view == OTHERS else ""
+            value = None if estimate is None else estimate.epsilon
+            error = None if estimate is None or not math.isfinite(estimate.high) else (estimate.high - estimate.low) / 3.92
+            place = {"how": "runs", "noise": noise, "column": view}
+            rows.append(Row(f"runs, noise {noise:g}, our view: {view}", "", value, error, note=at_least, place=place))
+    return rows
+
+
+def own_checks(real: Mapping[float, Trained]) -> list[Check]:
+    """What must be true on real data, for every noise. Without noise nothing is claimed, and what is left is rounding."""
+    return [check for noise, run in real.items() if noise for check in _checks(noise, run)]
+
+
+def _checks(noise: float, run: Trained) -> Iterator[Check]:
+    others, rounds = (_Stated.of(run, view) for view in (OTHERS, ROUNDS))
+    for each in (others, rounds):
+        text = (
+            f"noise {noise:g}, {each.view}: valid bound {each.bound:.3g} <= estimate {each.epsilon:.3g} ± {each.error:.2g} "
+            f"<= claim {each.claim:.3g}, within {WIDTH:g} standard errors"
+        )
+        slack = WIDTH * each.error
+        good = each.bound <= min(each.epsilon + slack, each.claim) and each.epsilon - slack <= each.claim
+        yield Check(text, good)
+    near = abs(others.epsilon - others.claim) <= WIDTH * others.error
+    yield Check(f"noise {noise:g}: {OTHERS} gives the analytic value, {others.epsilon:.4g} for {others.claim:.4g}", near)
+    more = rounds.epsilon <= others.epsilon + WIDTH * math.hypot(rounds.error, others.error)
+    yield Check(f"noise {noise:g}: who knows the rounds alone sees no more than who knows all others", more)
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """What a view of a run says, with a standard error."""
+
+    view: str
+    bound: float
+    epsilon: float
+    error: float
+    claim: float
+
+    @staticmethod
+    def of(run: Trained, view: str) -> _Stated:
+        estimate, bound, claim = run.stated(view)
+        if estimate is None:
+            raise ValueError(f"{run.path}: no estimate for {view}.")
+        return _Stated(view, bound.epsilon, estimate.epsilon, (estimate.high - estimate.low) / 3.92, claim)

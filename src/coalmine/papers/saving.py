@@ -1,0 +1,27 @@
+"""The files of an experiment."""
+
+from pathlib import Path
+
+from coalmine.papers.outcome import Outcome
+
+
+def save(outcome: Outcome, folder: Path) -> list[Path]:
+    """NAME.json, .csv, .svg and .md; drawings need matplotlib and are left out where that is not installed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        from coalmine.papers.figures import drawn
+
+        drawings = drawn(outcome)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "matplotlib":
+            raise
+        drawings = {}
+    texts = {
+        f"{outcome.name}.json": outcome.to_json(),
+        f"{outcome.name}.csv": outcome.to_csv(),
+        **{f"{name}.svg": text for name, text in drawings.items()},
+        f"{outcome.name}.md": outcome.to_markdown(drawing=bool(drawings)),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]

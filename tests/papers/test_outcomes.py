@@ -1,0 +1,115 @@
+"""The common result, its files, and the registry."""
+
+import csv
+import io
+import json
+import runpy
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from coalmine.papers.assumptions import NEEDS, needs_of
+from coalmine.papers.experiment import Ask, Experiment
+from coalmine.papers.outcome import MADE, Check, Outcome, Row, in_order
+from coalmine.papers.registry import EXPERIMENTS, experiment, listing
+from coalmine.papers.saving import save
+
+DOCS = Path(__file__).parents[2] / "docs" / "papers"
+ROWS = (
+    Row("first, noise 0.1", "9.89 ± 0.71", 9.8, 0.7, "exact", "z +0.1", {"noise": 0.1}),
+    Row("second | pipe", "", None, note="no such number", place={"noise": 0.0}),
+    Row("third", "45800", 46_321.0, 10.0, "differs", place={"column": "est-all"}),
+    Row("fourth", "inf", float("inf")),
+)
+OUTCOME = Outcome(
+    "made-up", "A table", ROWS, "standard deviation", (Check("a thing", True), Check("another", False)), ("a note",)
+)
+
+
+def test_as_text():
+    lines = str(OUTCOME).splitlines()
+    assert lines[0] == "A table" and lines[1] == "± is the standard deviation"
+    assert lines[3].split()[:3] == ["first,", "noise", "0.1"] and "9.80 ± 0.70  exact" in lines[3]
+    assert "46,300 ± 10" in lines[5] and "∞" in lines[6]
+    assert "ok    a thing" in lines and "FAIL  another" in lines and "note: a note" in lines
+    assert lines[-1] == "1 exact, 1 differs; 1 of 2 checks failed" and not OUTCOME.passed
+
+
+def test_files_of_an_experiment(tmp_path):
+    paths = save(OUTCOME, tmp_path / "new")
+    assert [path.suffix for path in paths] == [".json", ".csv", ".svg", ".md"]
+    found = json.loads(paths[0].read_text())
+    assert found["schema"] == "coalmine-paper/1" and found["rows"][0]["verdict"] == "exact"
+    table = list(csv.DictReader(io.StringIO(paths[1].read_text())))
+    assert table[0]["ours"] == "9.8" and table[1]["ours"] == "" and table[2]["column"] == "est-all"
+    assert ElementTree.fromstring(paths[2].read_text()).tag.endswith("svg")
+    page = paths[3].read_text()
+    assert "| second / pipe | — | — | — | no such number |" in page and "](made-up.svg)" in page
+
+
+def test_an_experiment_says_how_it_was_made():
+    made = Experiment("made-up", "nothing", lambda ask: OUTCOME)(Ask(seed=3, simulations=4))
+    assert made.about["command"] == "coalmine reproduce made-up --scale quick --seed 3 --simulations 4"
+    assert {"seconds", "machine", "versions"} <= set(made.about)
+
+
+def test_order_is_a_matter_of_errors():
+    assert in_order([3, 2, 1], [30, 20, 20.1], [1, 1, 1]) == [True, True, True]
+    assert in_order([3, 2, 1], [30, 20, 28], [1, 1, 1]) == [True, False, False]
+
+
+def test_every_experiment_of_the_papers_has_a_command():
+    promised = {"table1", "table2", "table3", "table4", "table5", "table6", "figure1", "figure2", "figure3"}
+    promised |= {"v1-table1", "v1-table2", "v1-table3", "assumptions"}
+    assert set(EXPERIMENTS) == promised
+    assert len(listing().splitlines()) == len(promised)
+
+
+@pytest.mark.parametrize(("part", "words"), [("model", "has no parts"), (None, None)])
+def test_parts_belong_to_experiments_that_have_them(part, words):
+    made = Experiment("made-up", "nothing", lambda ask: OUTCOME)
+    if words is None:
+        assert made(Ask(part=part)).name == "made-up"
+    else:
+        with pytest.raises(ValueError, match=words):
+            made(Ask(part=part))
+
+
+def test_what_bounds_need_is_found_out():
+    """By name, from what each of them refuses: null law for validity, coins, several runs, Gaussian shape, independence."""
+    found = {name: needs_of(name).marks for name in ("band", "one-run", "lifted", "gdp", "anytime")}
+    assert found == {
+        "band": (False, False, False, False, True),
+        "one-run": (False, True, False, False, False),
+        "lifted": (False, False, True, False, False),
+        "gdp": (False, False, False, True, True),
+        "anytime": (True, False, False, True, False),
+    }
+    assert len(NEEDS) == 5
+    assert not needs_of("pointwise").valid and not needs_of("bayesian").valid
+
+
+def test_the_page_of_assumptions_is_current():
+    """`coalmine reproduce assumptions --out docs/papers` writes it."""
+    made = experiment("assumptions")(Ask())
+    written = (DOCS / "assumptions.md").read_text(encoding="utf-8")
+    assert written.split(MADE)[0] == made.to_markdown(drawing=True).split(MADE)[0]
+
+
+def test_the_page_on_the_papers_has_the_published_numbers():
+    """`python docs/papers/make.py` writes it."""
+    make = runpy.run_path(str(DOCS / "make.py"))
+    assert (DOCS.parent / "papers.md").read_text(encoding="utf-8") == make["page"]()
+    assert "@" not in make["page"]()
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.glob("*.json")), ids=lambda path: path.stem)
+def test_published_results_are_whole(path):
+    """Each has its page, its table and its drawing, and the page has the numbers of the document."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert found["schema"] == "coalmine-paper/1" and found["name"] == path.stem
+    page = path.with_suffix(".md").read_text(encoding="utf-8")
+    assert found["title"] in page and found["about"]["command"] in page
+    assert len(path.with_suffix(".csv").read_text(encoding="utf-8").splitlines()) == len(found["rows"]) + 1
+    assert path.with_suffix(".svg").is_file()

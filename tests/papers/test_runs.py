@@ -1,0 +1,136 @@
+"""Experiments that train, end to end and very small: made, killed, gone on with, shared, only read."""
+
+import os
+
+import pytest
+
+from coalmine.errors import RunDirectoryError
+from coalmine.papers import families, trained
+from coalmine.papers.experiment import Ask
+from coalmine.papers.registry import experiment
+from coalmine.papers.trained import Trained, obtain
+from coalmine.runs import RunDirectory
+
+TINY = (
+    "data.users=120",
+    "data.held_out=10",
+    "data.vocabulary=60",
+    "model.options={embedding=16, hidden=24}",
+    "participation.rounds=8",
+    "canaries.pool=80",
+    "audit.unused_rows=200",
+)
+with_files = pytest.mark.skipif(not os.environ.get("COALMINE_DATA"), reason="needs the published files: set COALMINE_DATA")
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    return Ask(out=tmp_path_factory.mktemp("papers"), changes=TINY, simulations=2)
+
+
+@pytest.fixture(scope="module")
+def table2(ask):
+    return experiment("table2")(ask)
+
+
+def test_table2_end_to_end(table2):
+    real = [row for row in table2.rows if row.place.get("how") == "runs"]
+    assert len(real) == 4 * 4 + 4 * 3
+    assert {row.verdict for row in real if row.paper} <= {"same shape", "differs"}
+    assert {row.place["how"] for row in table2.rows} == {"model", "model with one constant", "model, no momentum", "runs"}
+    assert not any("stack overflow" in row.what.lower() for row in table2.rows)
+    assert any("not Stack Overflow" in note for note in table2.notes)
+
+
+def test_a_finished_run_is_only_read(table2, ask, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("this run is finished")
+
+    monkeypatch.setattr(trained, "run", never)
+    again = experiment("table2")(ask)
+    assert again.rows == table2.rows and again.checks == table2.checks
+
+
+def test_other_experiments_find_the_runs(table2, ask):
+    name, told = families.chat(ask, 0.0496)
+    before = (trained._path(ask, name) / "training.json").stat().st_mtime_ns
+    obtain(ask, {name: told})
+    assert (trained._path(ask, name) / "training.json").stat().st_mtime_ns == before
+
+
+def test_a_killed_run_goes_on_to_the_same_numbers(table2, ask, tmp_path, monkeypatch):
+    name, told = families.chat(ask, 0.0986)
+    other = Ask(out=tmp_path, changes=TINY, simulations=2)
+    save, saved = RunDirectory.save, []
+
+    def killed(self, rounds, *arguments):
+        if rounds == 4:
+            raise KeyboardInterrupt
+        saved.append(rounds)
+        return save(self, rounds, *arguments)
+
+    monkeypatch.setattr(RunDirectory, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        obtain(other, {name: told})
+    monkeypatch.undo()
+    assert saved == [1, 2, 3] and not RunDirectory(trained._path(other, name)).finished
+    resumed = obtain(other, {name: told})[name]
+    whole = Trained(trained._path(ask, name))
+    assert resumed.result.to_json() == whole.result.to_json()
+    assert resumed.column("est-all") == whole.column("est-all")
+
+
+def test_a_run_that_never_began_is_made_again(ask, tmp_path, capsys):
+    name, told = families.chat(ask, 0.0986)
+    other = Ask(out=tmp_path, changes=TINY, quiet=False)
+    path = trained._path(other, name)
+    path.mkdir(parents=True)
+    (path / "secret.json").write_text("{}")
+    assert obtain(other, {name: told})[name].finished.result is not None
+    said = capsys.readouterr().err  # the time it will take comes first
+    assert said.startswith("1 runs to make (0 are there), about ") and "goes on where it stopped" in said
+
+
+def test_a_run_of_another_configuration_is_refused(table2, ask):
+    name, _ = families.chat(ask, 0.0496)
+    _, other = families.chat(ask, 0.0986)
+    with pytest.raises(RunDirectoryError, match="another configuration"):
+        obtain(ask, {name: other})
+
+
+def test_canaries_change_the_accuracy_by_less_than_its_error(ask):
+    found = experiment("table3")(Ask(out=ask.out, changes=TINY, part="chat"))
+    changes = [row for row in found.rows if row.place["column"] == "change"]
+    assert len(changes) == 4 and found.name == "table3-chat"
+    for row in changes:
+        nothing = "no better than always the most frequent" in row.note
+        assert row.verdict == (None if nothing else "same shape" if abs(row.ours) <= 2 * row.error else "differs")
+
+
+def test_presentations(ask):
+    found = experiment("figure2")(ask)
+    assert [(row.place["noise"], row.place["times"]) for row in found.rows] == [(0.0, 1), (0.0, 4), (0.2317, 1), (0.2317, 4)]
+    assert found.passed, [str(check) for check in found.checks]
+    assert experiment("figure1")(ask).figure is not None
+
+
+@with_files
+@pytest.mark.parametrize("name", ["table5", "table6", "figure3"])
+def test_experiments_on_files(name, tmp_path):
+    cut = ("data.users=60", "participation.cohort_size=10", "canaries.pool=80", "audit.unused_rows=200", "data.held_out=0.2")
+    found = experiment(name)(Ask(out=tmp_path, changes=cut, part=None if name == "figure3" else "runs", simulations=2))
+    assert any(row.ours is not None for row in found.rows)
+    assert "EMNIST" not in " ".join(row.what for row in found.rows)
+
+
+@with_files
+def test_table3_on_files(tmp_path):
+    cut = (
+        "data.users=40",
+        "participation.epochs=1",
+        "participation.cohort_size=10",
+        "canaries.pool=40",
+        "audit.unused_rows=100",
+    )
+    found = experiment("table3")(Ask(out=tmp_path, changes=cut, part="shakespeare"))
+    assert len(found.rows) == 12
