@@ -64,6 +64,7 @@ FLOOR = {
     "options": 10,
     "selftest": 10,
     "zoo": 11,
+    "adapters": 11,
     "cli": 12,
 }
 FRAMEWORKS = {"torch", "jax", "jaxlib", "flax", "tensorflow", "keras", "opacus", "flwr", "ray"}

@@ -120,6 +120,12 @@ def resume(
     directory = RunDirectory.open(path)
     if directory.finished:
         return _read(directory)
+    engine = about_run(directory.config).get("engine")
+    if engine is not None:
+        raise RunDirectoryError(
+            f"{str(path)!r} was trained by {engine}, which cannot be resumed from here. Run the application again, with a new "
+            "directory for its audit."
+        )
     _same_versions(directory)
     told = parse_config(directory.config, where=f"{path}/config.toml")
     if workers is not None:

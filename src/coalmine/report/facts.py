@@ -98,6 +98,8 @@ def reproduce(evidence: Evidence) -> Rows:
 
 def command(evidence: Evidence) -> str:
     """What to type."""
+    if "application" in evidence.config:
+        return f"# {evidence.config['application'].get('name', 'the application')}: run it again"
     if evidence.config:
         return "coalmine run config.toml" + (" --secret-seed …" if evidence.given_secret else "")
     result = evidence.result
@@ -108,6 +110,11 @@ def command(evidence: Evidence) -> str:
 
 def meaning(evidence: Evidence) -> str:
     """What the command gives."""
+    if "application" in evidence.config:
+        return (
+            "Another engine trained this application, with the audit below. Its noise and samples are new in every run, and so "
+            "are canaries and coins, unless the secret seed was given."
+        )
     if not evidence.config:
         return "With the scores of this audit (their fingerprint is below) the same numbers come out."
     if evidence.given_secret:

@@ -1,0 +1,118 @@
+"""What an adapter tells an audit: about the application before its first round, and about every round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from coalmine.config import Config
+from coalmine.contracts import Array, Claim, Vector, plain
+from coalmine.federation import Plants
+from coalmine.mechanisms.gaussian import length
+from coalmine.watch import Watch
+
+_AVERAGED = ("clients", "canaries", "clients_norm", "clip_norm", "canary_share", "unclipped_clients")
+
+
+@dataclass(frozen=True)
+class Application:
+    """What an adapter knows about the application before its first round."""
+
+    name: str  # in words, as "FedAvg in DifferentialPrivacyServerSideFixedClipping"
+    engine: str  # with its version
+    initial: Vector
+    groups: Mapping[str, slice]  # layers
+    noise_multiplier: float  # on the sum, in clip norms, all that is released taken together
+    clip_norm: float
+    knows_others: bool  # whether the adapter can tell the clients' part of a release
+    stated: Claim | None = None  # a claim of the application's own; else ours is computed from the numbers above
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further settings, for the record
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What an adapter saw of a round."""
+
+    round: int
+    vector: Vector  # the model after the round minus the model before it
+    clip_norm: float
+    denominator: float  # what the application divides by
+    clients: int  # whose updates are in it
+    inserted: int  # canaries whose updates are in it
+    others: Array | None = None  # the clients' part of `vector`, where it is known
+    unclipped: int = 0  # clients whose update was short enough to pass
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def record(self, places: int) -> dict[str, Any]:
+        """What is written down of a round with so many places for canaries."""
+        together, scale = self.clients + places, self.denominator / self.clip_norm
+        hiding = self.vector if self.others is None else self.others  # what is not known is at most all of it
+        return {
+            "clients": self.clients,
+            "canaries": self.inserted,
+            "canary_share": self.inserted / max(together, 1),
+            "clip_norm": self.clip_norm,
+            "denominator": self.denominator,
+            "unclipped_clients": self.unclipped / max(self.clients, 1),
+            "unclipped_with_canaries": (self.unclipped + places - self.inserted) / max(together, 1),
+            "clients_norm": length(hiding) * scale,
+            "release_norm": length(self.vector),
+            **self.facts,
+        }
+
+
+@dataclass(eq=False)
+class Job:
+    """A training that another engine runs, as the examination sees it."""
+
+    application: Application
+    told: Config
+    plants: Plants
+    watch: Watch
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds."""
+        return self.plants.planting.rounds
+
+    @property
+    def noise_multiplier(self) -> float:
+        """What the accountant is told."""
+        return self.application.noise_multiplier
+
+    @property
+    def initial(self) -> Vector:
+        """The parameters before the first round."""
+        return self.application.initial
+
+    def written(self, about: Mapping[str, Any]) -> str:
+        """config.toml: what the audit was told, and what the application said. It is no configuration of our own trainer."""
+        import tomli_w
+
+        kept = self.told.model_dump(mode="json", exclude_none=True, include={"privacy", "canaries", "audit"})
+        said = {"name": self.application.name, "rounds": self.rounds, **self.application.facts}
+        return tomli_w.dumps({"about": dict(about), "application": plain(said), **kept})
+
+    def summary(self, events: Sequence[Mapping[str, Any]], places: int) -> dict[str, Any]:
+        """What the training recorded, without times."""
+        mean = {f"mean_{name}": float(np.mean([event[name] for event in events])) for name in _AVERAGED}
+        application, dim, passed = self.application, self.application.initial.size, mean["mean_unclipped_clients"]
+        words = {
+            "training": f"{len(events)} rounds of {mean['mean_clients']:.0f} clients, {dim:,} parameters; "
+            f"{application.name} on {application.engine}",
+            "canaries": f"{places} places in a round for {mean['mean_canaries']:.1f} canaries on average, "
+            f"{100 * mean['mean_canary_share']:.1f}% of a cohort; unclipped clients {100 * passed:.0f}%",
+        }
+        return {
+            "model": application.name,
+            "engine": application.engine,
+            "parameters": dim,
+            "rounds": self.rounds,
+            **mean,
+            "largest_canary_share": max(event["canary_share"] for event in events),
+            **application.facts,
+            "in_words": words,
+        }
