@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from coalmine.canaries.planting import Planting
 from coalmine.config import Config
-from coalmine.contracts import Array, Claim, Vector, plain
+from coalmine.contracts import Array, Claim, IndexArray, Vector, plain
 from coalmine.federation import Plants
 from coalmine.mechanisms.gaussian import length
 from coalmine.watch import Watch
 
-_AVERAGED = ("clients", "canaries", "clients_norm", "clip_norm", "canary_share", "unclipped_clients")
+_AVERAGED = ("clients", "canaries", "places", "clients_norm", "clip_norm", "canary_share", "unclipped_clients")
 
 
 @dataclass(frozen=True)
@@ -42,22 +43,25 @@ class Observed:
     denominator: float  # what the application divides by
     clients: int  # whose updates are in it
     inserted: int  # canaries whose updates are in it
+    places: int  # canaries that had a place in it, whichever way their coins fell
+    assigned: IndexArray | None = None  # which, where the engine decides about that and not the audit
     others: Array | None = None  # the clients' part of `vector`, where it is known
     unclipped: int = 0  # clients whose update was short enough to pass
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    def record(self, places: int) -> dict[str, Any]:
-        """What is written down of a round with so many places for canaries."""
-        together, scale = self.clients + places, self.denominator / self.clip_norm
+    def record(self) -> dict[str, Any]:
+        """What is written down of a round."""
+        together, scale = self.clients + self.places, self.denominator / self.clip_norm
         hiding = self.vector if self.others is None else self.others  # what is not known is at most all of it
         return {
             "clients": self.clients,
             "canaries": self.inserted,
+            "places": self.places,
             "canary_share": self.inserted / max(together, 1),
             "clip_norm": self.clip_norm,
             "denominator": self.denominator,
             "unclipped_clients": self.unclipped / max(self.clients, 1),
-            "unclipped_with_canaries": (self.unclipped + places - self.inserted) / max(together, 1),
+            "unclipped_with_canaries": (self.unclipped + self.places - self.inserted) / max(together, 1),
             "clients_norm": length(hiding) * scale,
             "release_norm": length(self.vector),
             **self.facts,
@@ -88,6 +92,11 @@ class Job:
         """The parameters before the first round."""
         return self.application.initial
 
+    def take_part(self, planting: Planting) -> None:
+        """Canaries took part in other rounds than the audit would have given them."""
+        self.plants = replace(self.plants, planting=planting)
+        self.watch = replace(self.watch, plants=self.plants)
+
     def written(self, about: Mapping[str, Any]) -> str:
         """config.toml: what the audit was told, and what the application said. It is no configuration of our own trainer."""
         import tomli_w
@@ -96,14 +105,14 @@ class Job:
         said = {"name": self.application.name, "rounds": self.rounds, **self.application.facts}
         return tomli_w.dumps({"about": dict(about), "application": plain(said), **kept})
 
-    def summary(self, events: Sequence[Mapping[str, Any]], places: int) -> dict[str, Any]:
+    def summary(self, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What the training recorded, without times."""
         mean = {f"mean_{name}": float(np.mean([event[name] for event in events])) for name in _AVERAGED}
         application, dim, passed = self.application, self.application.initial.size, mean["mean_unclipped_clients"]
         words = {
             "training": f"{len(events)} rounds of {mean['mean_clients']:.0f} clients, {dim:,} parameters; "
             f"{application.name} on {application.engine}",
-            "canaries": f"{places} places in a round for {mean['mean_canaries']:.1f} canaries on average, "
+            "canaries": f"{mean['mean_places']:.0f} places in a round for {mean['mean_canaries']:.1f} canaries on average, "
             f"{100 * mean['mean_canary_share']:.1f}% of a cohort; unclipped clients {100 * passed:.0f}%",
         }
         return {

@@ -24,6 +24,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from io import BytesIO
@@ -42,9 +43,9 @@ from coalmine.errors import MismatchError, NotEnoughCanariesError, RunDirectoryE
 from coalmine.examination import Examination, Notebook
 from coalmine.federation import OVER_LONG, Planted, Plants, Round
 from coalmine.hooks import Hook, Telling, hooks_of
-from coalmine.participation import Periods
+from coalmine.participation import Periods, Repeated, Trace
 from coalmine.result import AuditResult
-from coalmine.runs import SCHEMA, RunDirectory
+from coalmine.runs import SCHEMA, RunDirectory, read_secret, write_secret
 from coalmine.watch import Running, Watch
 
 PRIMARY = "known-others"
@@ -62,8 +63,9 @@ class Audit:
     default the largest seen so far. `claim` is an epsilon that the application promises, if its parameters do not tell;
     `clip_norm` and `noise_multiplier` are for strategies that do not say theirs.
 
-    `out` is a new directory for all files, as `coalmine run` makes it; without it everything stays in memory. `secret_seed`
-    comes fresh from the operating system; giving it makes an audit that can be repeated and is not private.
+    `out` is a new directory for all files, as `coalmine run` makes it; without it everything stays in memory. The secret comes
+    fresh from the operating system. Where canaries are clients, both sides need the same one: a `secret_file`, which is made if
+    it is not there, readable by its owner alone. A `secret_seed` makes an audit that can be repeated and is not private.
 
     >>> audit = Audit(delta=1e-5, rounds=30, pool=600)
     >>> audit.places     # replies that the audit adds to every round: what an application's cohort size must count
@@ -92,6 +94,7 @@ class Audit:
         claim: float | None = None,
         out: str | Path | None = None,
         secret_seed: int | None = None,
+        secret_file: str | Path | None = None,
         hooks: Sequence[Hook | str] = (),
     ):
         self.rounds = _validate.whole("rounds", rounds, least=1)
@@ -118,9 +121,11 @@ class Audit:
         )
         self._auto = view == "auto"
         self._given = secret_seed is not None
-        self._seed = secrets.randbits(128) if secret_seed is None else _validate.secret("secret_seed", secret_seed)
+        self._seed = _secret(secret_seed, secret_file)
         self._planting = Planting.draw(Periods(presentations), pool=pool, rounds=rounds, secret_seed=self._seed)
         self._out, self._hooks = out, hooks_of(hooks)
+        self._pool: TransformCanaries | None = None
+        self._realised: dict[int, IndexArray] = {}
         self._job: Job | None = None
         self._tell = Telling()  # nobody, until it begins
         self._notes: dict[str, list[int]] = {}
@@ -141,8 +146,8 @@ class Audit:
 
     @property
     def planting(self) -> Planting:
-        """The rounds and the coins: as secret as the seed."""
-        return self._planting
+        """The rounds and the coins, as secret as the seed; where the engine decides about rounds, as it was in the end."""
+        return self._planting if self._job is None else self._job.plants.planting
 
     @property
     def result(self) -> AuditResult:
@@ -153,12 +158,7 @@ class Audit:
         """Before the first round: the canaries are drawn, and the directory is made."""
         if self._job is not None:
             raise MismatchError("this audit has begun already: one audit is for one training. Make a new Audit(...).")
-        dim, pool, told = application.initial.size, self._planting.pool, self._resolved(application)
-        if dim < 4 * pool:
-            raise NotEnoughCanariesError(
-                f"{pool} canaries need a model of at least {4 * pool} parameters; this one has {dim}. Take a smaller pool."
-            )
-        canaries = TransformCanaries(dim, pool, secret_seed=self._seed)
+        canaries, told = self.canaries(application.initial.size), self._resolved(application)
         plants = Plants(canaries, self._planting, as_vectors=True, over_long=told.canaries.over_long)
         self._job = Job(application, told, plants, Watch.among(told, plants, application.groups, self._seed))
         self._final = application.initial
@@ -184,21 +184,35 @@ class Audit:
             )
         return self._planting.planted(round_number)
 
-    def update(self, index: int, clip_norm: float) -> Vector:
+    def canaries(self, dim: int) -> TransformCanaries:
+        """The pool, for a model of so many parameters."""
+        pool = self._planting.pool
+        if dim < 4 * pool:
+            raise NotEnoughCanariesError(
+                f"{pool} canaries need a model of at least {4 * pool} parameters; this one has {dim}. Take a smaller pool."
+            )
+        if self._pool is None or self._pool.dim != dim:
+            self._pool = TransformCanaries(dim, pool, secret_seed=self._seed)
+        return self._pool
+
+    def update(self, index: int, clip_norm: float, dim: int) -> Vector:
         """What a canary sends: far longer than the clip norm, so that the code under audit must cut it."""
-        plants = self._begun.plants
-        sent: Vector = plants.canaries.update(index) * np.float32(plants.over_long * clip_norm / plants.canaries.norm)
+        canaries = self.canaries(dim)
+        sent: Vector = canaries.update(index) * np.float32(self._told.canaries.over_long * clip_norm / canaries.norm)
         return sent
 
     def observe(self, seen: Observed) -> None:
         """What a round released."""
         job, release = self._begun, Release(seen.round, seen.vector, seen.clip_norm, seen.denominator)
         others = np.zeros(1) if seen.others is None else seen.others
-        planted = Planted(self.planted(seen.round), np.zeros(0), np.zeros(0))
-        record = seen.record(self.places)
+        planted = Planted(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))  # orthogonal canaries do not see each other
+        record = seen.record()
         finished = Round(seen.round, {}, release, others, planted, seen.vector, record)
         rows = job.watch.rows(finished)
-        record |= self._running.after(finished, rows)
+        if seen.assigned is None:
+            record |= self._running.after(finished, rows)
+        else:
+            self._realised[seen.round] = seen.assigned
         record["seconds"], self._began = round(time.monotonic() - self._began, 4), time.monotonic()
         self._final = self._final + seen.vector
         if self._directory is not None:
@@ -233,10 +247,17 @@ class Audit:
             raise NotEnoughCanariesError(
                 "no round released anything, so that there is nothing to look at. " + " ".join(self._said(self._notes))
             )
+        if self._realised:
+            if not any(present.size for present in self._realised.values()):
+                raise NotEnoughCanariesError(
+                    "no client was a canary in any round. Add canary_mod(...) to the mods of the ClientApp, and say who is a "
+                    "canary: node configurations with a canary-id, or who=last_partitions(...)."
+                )
+            job.take_part(_as_it_was(self._planting, self._realised))
         record = self._directory or self._notebook
         examination = Examination(job.told, job, job.watch, record, self._final, job.application.stated)
         deciding, beside = examination.deciding(), examination.beside()
-        training = {**job.summary(events, self.places), "secret_sha256": self._digest, "notes": self._said(self._notes)}
+        training = {**job.summary(events), "secret_sha256": self._digest, "notes": self._said(self._notes)}
         result = examination.conclude(deciding, beside)
         result = replace(result, training=plain(training), caveats=(*self._caveats(job), *result.caveats))
         if self._directory is not None:
@@ -315,6 +336,27 @@ class Audit:
     @staticmethod
     def _said(notes: Mapping[str, Sequence[int]]) -> list[str]:
         return [f"{kind} (round{'s' * (len(rounds) > 1)} {_list(rounds)})" for kind, rounds in notes.items()]
+
+
+def _secret(seed: int | None, file: str | Path | None) -> int:
+    """Given, or kept in a file that both sides of an audit read, or fresh."""
+    if seed is not None:
+        return _validate.secret("secret_seed", seed)
+    if file is None:
+        return secrets.randbits(128)
+    with suppress(FileExistsError):
+        write_secret(Path(file), secrets.randbits(128))
+    return read_secret(Path(file))
+
+
+def _as_it_was(planting: Planting, realised: Mapping[int, IndexArray]) -> Planting:
+    """The rounds that canaries took part in, where the engine decided about that."""
+    nobody = np.zeros(0, np.int64)
+    assigned = tuple(realised.get(number, nobody) for number in range(planting.rounds))
+    times = np.bincount(np.concatenate(assigned), minlength=planting.pool)
+    alike = times.min() == times.max() > 0
+    pattern = Repeated(int(times.max())) if alike else Trace(tuple(tuple(each.tolist()) for each in assigned))
+    return Planting(pattern, planting.pool, assigned, planting.inserted)
 
 
 def _told(*, privacy: dict[str, Any], canaries: dict[str, Any], audit: dict[str, Any], rounds: int) -> Config:

@@ -1,17 +1,22 @@
 """Audits of Flower applications (flwr 1.22 and newer): three added lines, in simulation or deployed.
 
-audit = Audit(delta=1e-5, rounds=30, pool=600, out="audit")
-strategy = audited(strategy, audit)                                 around everything else, the DP wrapper included
-strategy.start(grid=grid, initial_arrays=arrays, num_rounds=30)     writes audit/report.html at its end
+    audit = Audit(delta=1e-5, rounds=30, pool=600, out="audit")
+    strategy = audited(strategy, audit)                                 around everything else, the DP wrapper included
+    strategy.start(grid=grid, initial_arrays=arrays, num_rounds=30)     writes audit/report.html at its end
 
-strategy.py   `audited`: canary replies on the server, and every release observed
-reading.py    what a strategy says about its privacy, and which configurations an audit would be wrong in
-records.py    records of arrays as one vector, and back
-grid.py       `LocalGrid`: a strategy and a ClientApp in this process, without Ray
+The files:
+
+    strategy.py   `audited`: every release observed, with canaries among the replies
+    mod.py        `canary_mod`: canaries that are real clients
+    reading.py    what a strategy says about its privacy, and which configurations an audit would be wrong in
+    cohort.py     what the clients of a round sent
+    records.py    records of arrays as one vector, and back
+    grid.py       `LocalGrid`: a strategy and a ClientApp in this process, without Ray
 """
 
 from coalmine.adapters.audit import Audit
 from coalmine.adapters.flower.grid import LocalGrid
+from coalmine.adapters.flower.mod import canary_mod, last_partitions
 from coalmine.adapters.flower.strategy import Audited, audited
 
-__all__ = ["Audit", "Audited", "LocalGrid", "audited"]
+__all__ = ["Audit", "Audited", "LocalGrid", "audited", "canary_mod", "last_partitions"]

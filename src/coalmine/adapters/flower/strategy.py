@@ -1,14 +1,17 @@
-"""`audited`: a strategy around yours that adds canary replies and observes what every round releases.
+"""`audited`: a strategy around yours that observes what every round releases, with canaries among its replies.
 
 It stands outside of everything, the DP wrapper included: what comes out of the wrapped `aggregate_train` is what is released.
-A canary reply has the shape of a client's: the current model plus the canary, far longer than the clip norm; the clients'
-average for every metric, so that aggregated metrics do not change; and for the metric that replies are weighed by, the largest
-number that a client may send. Places without a canary send (almost) the current model, with the same weight.
+
+Canaries are replies that the server adds, or real clients (`canary_mod`). A reply that is added has the shape of a client's:
+the current model plus the canary, far longer than the clip norm; the clients' average for every metric, so that aggregated
+metrics do not change; and for the metric that replies are weighed by, the largest number that a client may send. Places
+without a canary send (almost) the current model, with the same weight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,22 +19,37 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from coalmine import _validate
 from coalmine.adapters.application import Application, Observed
 from coalmine.adapters.audit import Audit
+from coalmine.adapters.flower.cohort import Cohort, taken_label, weight_of
 from coalmine.adapters.flower.reading import Reading, check_mods
-from coalmine.adapters.flower.records import Layout, arrays_of, copied, metrics_of
-from coalmine.contracts import Array
+from coalmine.adapters.flower.records import Layout, arrays_of, copied
+from coalmine.contracts import IndexArray
 from coalmine.errors import MismatchError
-from coalmine.mechanisms.gaussian import length
 
 
-def audited(strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = ()) -> Audited:
-    """The same strategy, audited: canary replies are added on the server and every release is observed.
+def audited(strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = (), canaries: str = "replies") -> Audited:
+    """The same strategy, audited: every release is observed, and the canaries are looked for in it.
 
-    Put it around everything else, the DP wrapper included. `mods` are those of the ClientApp that change what clients send
-    (clipping, local noise), in the same order: canary replies pass through them, as a client's do.
+    Put it around everything else, the DP wrapper included. With canaries="replies" the server adds them to the clients'
+    replies; `mods` are those of the ClientApp that change what clients send (clipping, local noise), in the same order:
+    canary replies pass through them, as a client's do. With canaries="clients" they are real clients, by `canary_mod`.
     """
-    return Audited(strategy, audit, mods=mods)
+    kind = {"replies": WithReplies, "clients": WithClients}[_validate.one_of("canaries", canaries, ("replies", "clients"))]
+    return kind(strategy, audit, mods=mods)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The canaries of a round among its clients."""
+
+    cohort: Cohort  # of the clients alone
+    added: Sequence[Message]  # replies that the server makes up
+    inserted: int
+    places: int
+    weight: float  # of everybody together
+    assigned: IndexArray | None = None  # who had a place, where the engine decides about that
 
 
 class Audited(Strategy):
@@ -40,17 +58,17 @@ class Audited(Strategy):
     def __init__(self, strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = ()):
         self.strategy, self.audit = strategy, audit
         self._reading = Reading(strategy, audit, check_mods(mods))
-        self._reading.refuse_wrong_canaries()
-        self._largest = audit.examples or 0.0
         self._asked: list[Message] = []
         self._layout: Layout | None = None  # until the first round
+
+    def _join(self, number: int, answered: Sequence[Message]) -> Joined:
+        raise NotImplementedError
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """As the wrapped strategy does; the first call introduces the application to the audit."""
         self._before, self._clip = arrays, self._reading.clip_norm
         self._asked = list(self.strategy.configure_train(server_round, arrays, config, grid))
         if self._layout is None:
-            self._reading.refuse_wrong_cohort(len(self._asked))
             self._begin(arrays)
         return self._asked
 
@@ -59,16 +77,12 @@ class Audited(Strategy):
         number, replies = server_round - 1, list(replies)
         answered = [reply for reply in replies if reply.has_content()]
         self._note_missing(number, len(answered), sum(reply.has_error() for reply in replies))
-        planted, cohort = self.audit.planted(number), None
-        if answered:  # before the strategy changes what is in them
-            cohort = _Cohort.of(answered, self._model, self._before, self._clip, self._reading.weight_key)
-            self._largest = max(self._largest, float(cohort.weights.max())) if self.audit.examples is None else self._largest
-            replies += self._canary_replies(planted, answered, cohort)
-        arrays, metrics = self.strategy.aggregate_train(server_round, replies)
-        if arrays is None or cohort is None:
+        joined = self._join(number, answered) if answered else None  # before the strategy changes what is in them
+        arrays, metrics = self.strategy.aggregate_train(server_round, [*replies, *(joined.added if joined else ())])
+        if arrays is None or joined is None:
             self.audit.note("no release: the strategy aggregated nothing, since clients failed or none answered", number)
         else:
-            self._observe(number, arrays, cohort, planted.size)
+            self._observe(number, arrays, joined)
         if server_round == self.audit.rounds:
             self._conclude()
         return arrays, metrics
@@ -106,7 +120,7 @@ class Audited(Strategy):
                 clip_norm=said.clip_norm,
                 knows_others=said.knows_others,
                 stated=said.stated,
-                facts={"weighted_by": said.weight_key, "places": self.audit.places},
+                facts={"weighted_by": said.weight_key},
             )
         )
         self._layout = layout
@@ -117,24 +131,100 @@ class Audited(Strategy):
             raise MismatchError("aggregate_train came before configure_train: train with strategy.start(...), or in its order.")
         return self._layout
 
-    def _canary_replies(self, planted: Any, answered: Sequence[Message], cohort: _Cohort) -> list[Message]:
-        """One for every place: canaries first, then nothing."""
+    def _observe(self, number: int, arrays: ArrayRecord, joined: Joined) -> None:
+        if not self._model.fits(arrays):
+            raise MismatchError(
+                f"{self._reading.name} returned arrays of other names or shapes than the model's: it hides the aggregate, and "
+                "nothing can be looked for in it. Wrap the strategy that returns the aggregated model itself."
+            )
+        private, cohort = self._reading.private, joined.cohort
+        self.audit.observe(
+            Observed(
+                round=number,
+                vector=self._model.vector(arrays) - self._model.vector(self._before),
+                clip_norm=self._clip,
+                denominator=float(private.num_sampled_clients if private is not None else cohort.count + joined.places),
+                clients=cohort.count,
+                inserted=joined.inserted,
+                places=joined.places,
+                assigned=joined.assigned,
+                others=cohort.total / joined.weight if self._reading.knows_others else None,
+                unclipped=cohort.unclipped,
+                facts=self._facts(joined),
+            )
+        )
+
+    def _facts(self, joined: Joined) -> dict[str, float]:
+        weights = joined.cohort.weights
+        return {"mean_weight": float(weights.mean())} if weights.size else {}
+
+    def _note_missing(self, number: int, answered: int, failed: int) -> None:
+        asked, private = len(self._asked), self._reading.private
+        if failed:
+            self.audit.note("failed clients: some replied with an error", number)
+        if answered + failed < asked:
+            self.audit.note("missing replies: some clients did not answer", number)
+        expected = asked if private is None else int(private.num_sampled_clients) - self._places
+        if answered != expected:
+            self.audit.note(
+                "cohort: not as many replies as num_sampled_clients counts on, while the noise is scaled for that number",
+                number,
+            )
+
+    @property
+    def _places(self) -> int:
+        """Replies that are added to those of clients."""
+        return 0
+
+    def _conclude(self) -> None:
+        spent = self._reading.spent()
+        if spent is not None:
+            self.audit.state(spent)
+        self.audit.conclude()
+
+
+class WithReplies(Audited):
+    """Canaries are replies that the server adds."""
+
+    def __init__(self, strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = ()):
+        super().__init__(strategy, audit, mods=mods)
+        self._reading.refuse_wrong_canaries()
+        self._largest = audit.examples or 0.0
+
+    def _begin(self, arrays: ArrayRecord) -> None:
+        self._reading.refuse_wrong_cohort(len(self._asked))
+        super()._begin(arrays)
+
+    @property
+    def _places(self) -> int:
+        return self.audit.places
+
+    def _join(self, number: int, answered: Sequence[Message]) -> Joined:
+        planted = self.audit.planted(number)
+        cohort = Cohort.of(answered, self._model, self._before, self._clip, self._reading.weight_key)
+        if self.audit.examples is None:
+            self._largest = max(self._largest, float(cohort.weights.max()))
         nothing = self._model.unmoved(self._before, self._clip)
-        found = []
-        for place in range(self.audit.places):
+        added = []
+        for place in range(self._places):
             arrays = nothing
             if place < planted.size:
-                arrays = self._model.moved(self._before, self.audit.update(int(planted[place]), self._clip))
-            found.append(self._through_mods(self._made_up(arrays, answered[0], cohort)))
-        return found
+                update = self.audit.update(int(planted[place]), self._clip, self._model.dim)
+                arrays = self._model.moved(self._before, update)
+            added.append(self._through_mods(self._made_up(arrays, answered[0], cohort)))
+        weight = float(cohort.weights.sum() + self._places * self._largest)
+        return Joined(cohort, added, int(planted.size), self._places, weight)
 
-    def _made_up(self, arrays: ArrayRecord, client: Message, cohort: _Cohort) -> Message:
+    def _facts(self, joined: Joined) -> dict[str, float]:
+        return {**super()._facts(joined), "canary_weight": self._largest}
+
+    def _made_up(self, arrays: ArrayRecord, client: Message, cohort: Cohort) -> Message:
         """A reply in the form of a client's."""
-        content = RecordDict({arrays_of(client)[0]: arrays})
+        content, key = RecordDict({arrays_of(client)[0]: arrays}), self._reading.weight_key
+        whole = isinstance(cohort.weight_kind, int) and float(self._largest).is_integer()
         for name, metrics in cohort.metrics.items():
-            whole = isinstance(cohort.weight_kind, int) and float(self._largest).is_integer()
-            weight = {self._reading.weight_key: int(self._largest) if whole else float(self._largest)}
-            content[name] = MetricRecord({**metrics, **{key: value for key, value in weight.items() if key in metrics}})
+            weight = {key: int(self._largest) if whole else float(self._largest)} if key in metrics else {}
+            content[name] = MetricRecord({**metrics, **weight})
         return Message(content, reply_to=self._asked[0])
 
     def _through_mods(self, reply: Message) -> Message:
@@ -154,90 +244,20 @@ class Audited(Strategy):
             raise MismatchError(f"the clients' mods refuse a canary reply: {made.error.reason}")
         return made
 
-    def _observe(self, number: int, arrays: ArrayRecord, cohort: _Cohort, inserted: int) -> None:
-        if not self._model.fits(arrays):
-            raise MismatchError(
-                f"{self._reading.name} returned arrays of other names or shapes than the model's: it hides the aggregate, and "
-                "nothing can be looked for in it. Wrap the strategy that returns the aggregated model itself."
-            )
-        private = self._reading.private
-        places, denominator = self.audit.places, cohort.count + self.audit.places
-        together = cohort.weights.sum() + places * self._largest
-        self.audit.observe(
-            Observed(
-                round=number,
-                vector=self._model.vector(arrays) - self._model.vector(self._before),
-                clip_norm=self._clip,
-                denominator=float(private.num_sampled_clients) if private is not None else float(denominator),
-                clients=cohort.count,
-                inserted=inserted,
-                others=cohort.total / together if self._reading.knows_others else None,
-                unclipped=cohort.unclipped,
-                facts={"canary_weight": self._largest, "mean_weight": float(cohort.weights.mean())},
-            )
-        )
 
-    def _note_missing(self, number: int, answered: int, failed: int) -> None:
-        asked, private = len(self._asked), self._reading.private
-        if failed:
-            self.audit.note("failed clients: some replied with an error", number)
-        if answered + failed < asked:
-            self.audit.note("missing replies: some clients did not answer", number)
-        expected = asked if private is None else int(private.num_sampled_clients) - self.audit.places
-        if answered != expected:
-            self.audit.note(
-                "cohort: not as many replies as num_sampled_clients counts on, while the noise is scaled for that number",
-                number,
-            )
+class WithClients(Audited):
+    """Canaries are real clients, that `canary_mod` makes; the server only looks, and learns from them who took part."""
 
-    def _conclude(self) -> None:
-        spent = self._reading.spent()
-        if spent is not None:
-            self.audit.state(spent)
-        self.audit.conclude()
-
-
-class _Cohort:
-    """What the clients of a round sent, put together before the strategy changes it."""
-
-    def __init__(self, total: Array, weights: Array, unclipped: int, metrics: dict[str, dict[str, Any]], weight_kind: Any):
-        self.total = total  # weighted sum of their updates, each clipped
-        self.weights, self.unclipped, self.metrics, self.weight_kind = weights, unclipped, metrics, weight_kind
-
-    @property
-    def count(self) -> int:
-        """How many answered."""
-        return int(self.weights.size)
-
-    @staticmethod
-    def of(replies: Sequence[Message], layout: Layout, before: ArrayRecord, clip_norm: float, key: str) -> _Cohort:
-        """Clipped as the strategy says that it does; one vector at a time."""
-        start, total = layout.vector(before), np.zeros(layout.dim)
-        records = [{name: dict(record.items()) for name, record in metrics_of(reply)} for reply in replies]
-        kinds = [next((each[key] for each in record.values() if key in each), 1.0) for record in records]
-        weights, unclipped = np.array([float(kind) for kind in kinds]), 0
-        for reply, weight in zip(replies, weights, strict=True):
-            update = layout.vector(arrays_of(reply)[1]) - start
-            size = length(update)
-            unclipped += size <= clip_norm
-            total += weight * min(1.0, clip_norm / size if size > 0 else 1.0) * update
-        return _Cohort(total, weights, unclipped, _averages(records, weights), kinds[0])
-
-
-def _averages(records: Sequence[dict[str, dict[str, Any]]], weights: Array) -> dict[str, dict[str, Any]]:
-    """By record and metric, the weighted mean over clients: added to them, it does not change their mean."""
-    shares = weights / weights.sum() if weights.sum() > 0 else np.full(weights.size, 1 / weights.size)
-    found: dict[str, dict[str, Any]] = {}
-    for name, metrics in records[0].items():
-        found[name] = {}
-        for key, value in metrics.items():
-            values: list[Any] = [record.get(name, {}).get(key, value) for record in records]
-            if isinstance(value, list):
-                same = all(len(each) == len(value) for each in values)
-                found[name][key] = (shares @ np.array(values, dtype=float)).tolist() if same else value
-            else:
-                found[name][key] = float(shares @ np.array(values, dtype=float))
-    return found
+    def _join(self, number: int, answered: Sequence[Message]) -> Joined:
+        labels = [taken_label(reply) for reply in answered]
+        canaries = np.array(sorted(label for label in labels if label is not None), dtype=np.int64)
+        clients = [reply for reply, label in zip(answered, labels, strict=True) if label is None]
+        cohort = Cohort.of(clients, self._model, self._before, self._clip, self._reading.weight_key)
+        weight = sum(weight_of(reply, self._reading.weight_key) for reply in answered)
+        if canaries.size == 0:
+            self.audit.note("canaries: none of them answered", number)
+        inserted = int(self.audit.planting.inserted[canaries].sum())
+        return Joined(cohort, (), inserted, int(canaries.size), weight, canaries)
 
 
 def _around(mod: Any, act: Callable[[Message, Context], Message]) -> Callable[[Message, Context], Message]:
