@@ -157,7 +157,7 @@ def _chain(strategy: Strategy) -> Iterator[Strategy]:
     for _ in range(_MOST):
         yield strategy
         inner = getattr(strategy, "strategy", None)
-        if not isinstance(inner, Strategy):
+        if not (hasattr(inner, "aggregate_train") or hasattr(inner, "aggregate_fit")):
             return
         strategy = inner
 
