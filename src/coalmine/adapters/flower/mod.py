@@ -45,7 +45,7 @@ def last_partitions(count: int) -> Chosen:
 
 
 def canary_mod(
-    audit: Audit,
+    audit: Audit | Callable[[Context], Audit],
     *,
     clip_norm: float | None = None,
     who: Chosen = by_node_config,
@@ -54,6 +54,7 @@ def canary_mod(
 ) -> Callable[[Message, Context, Callable[[Message, Context], Message]], Message]:
     """A mod that makes canaries of the clients that `who` names; all others go on as they are.
 
+    `audit` may be a function of the node's context, for settings that come with the run.
     `clip_norm` is the application's, unless its messages carry it. `metrics` are what a canary reports, with the names that
     clients use; without them the application itself is asked, on the canary's own data, and its arrays are replaced.
     `labelled` replies tell `audited(..., canaries="clients")` on the server which canary they are from; leave it out if the
@@ -67,7 +68,7 @@ def canary_mod(
         if index is None or message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
             return call_next(message, context)
         name, before = arrays_of(message)
-        arrays = _sent(audit, index, before, _clip_of(message, clip_norm))
+        arrays = _sent(audit if isinstance(audit, Audit) else audit(context), index, before, _clip_of(message, clip_norm))
         if metrics is None:
             reply = call_next(message, context)
             if reply.has_error():
