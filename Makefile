@@ -9,7 +9,7 @@ FLOWER := .venv-flower
 PETALS := $(FLOWER)/installed
 BLOOM  := $(FLOWER)/bin/python -m pytest -n 2 --dist worksteal -q tests/flower src/coalmine/adapters tests/docs -k 'flower or adapters'
 
-.PHONY: run test flower lint calibrate zoo bench clean help
+.PHONY: run test flower versions faults lint calibrate zoo bench clean help
 
 run: $(STAMP)  ## train and audit the quickstart, in runs/
 	$(BIN)/coalmine run
@@ -20,6 +20,12 @@ test: $(STAMP) lint $(PETALS)  ## all checks
 
 flower: $(PETALS)  ## the checks of the Flower adapter alone
 	$(BLOOM)
+
+versions: $(STAMP)  ## the Flower adapter on old and new versions of flwr, each in an environment of its own
+	$(BIN)/python benchmarks/flower_versions.py
+
+faults: $(PETALS)  ## three faults of Flower applications, audited; writes docs/three-flower-faults.md
+	$(FLOWER)/bin/python benchmarks/flower_faults.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -40,7 +46,7 @@ bench: $(STAMP)  ## ratios against the naive way; writes JSON to benchmarks/resu
 	$(BIN)/python benchmarks/audit_cost.py
 
 clean:
-	rm -rf $(VENV) $(FLOWER) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) $(FLOWER)-versions build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'

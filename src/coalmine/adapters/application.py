@@ -10,9 +10,10 @@ import numpy as np
 
 from coalmine.canaries.planting import Planting
 from coalmine.config import Config
-from coalmine.contracts import Array, Claim, IndexArray, Vector, plain
-from coalmine.federation import Plants
+from coalmine.contracts import Array, Claim, IndexArray, Release, Vector, plain
+from coalmine.federation import Planted, Plants, Round
 from coalmine.mechanisms.gaussian import length
+from coalmine.participation import Repeated, Trace
 from coalmine.watch import Watch
 
 _AVERAGED = ("clients", "canaries", "places", "clients_norm", "clip_norm", "canary_share", "unclipped_clients")
@@ -92,9 +93,20 @@ class Job:
         """The parameters before the first round."""
         return self.application.initial
 
-    def take_part(self, planting: Planting) -> None:
-        """Canaries took part in other rounds than the audit would have given them."""
-        self.plants = replace(self.plants, planting=planting)
+    def round_of(self, seen: Observed) -> Round:
+        """A round as our own loop would have left it."""
+        release = Release(seen.round, seen.vector, seen.clip_norm, seen.denominator)
+        others = np.zeros(1) if seen.others is None else seen.others
+        nothing = Planted(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))  # orthogonal canaries do not see each other
+        return Round(seen.round, {}, release, others, nothing, seen.vector, {})
+
+    def rows(self, seen: Observed) -> dict[str, Array]:
+        """What the canaries see of a round."""
+        return self.watch.rows(self.round_of(seen))
+
+    def take_part(self, realised: Mapping[int, IndexArray]) -> None:
+        """Canaries took part in other rounds than the audit would have given them: the engine decided about that."""
+        self.plants = replace(self.plants, planting=_as_it_was(self.plants.planting, realised))
         self.watch = replace(self.watch, plants=self.plants)
 
     def written(self, about: Mapping[str, Any]) -> str:
@@ -125,3 +137,13 @@ class Job:
             **application.facts,
             "in_words": words,
         }
+
+
+def _as_it_was(planting: Planting, realised: Mapping[int, IndexArray]) -> Planting:
+    """The rounds that canaries took part in, where the engine decided about that."""
+    nobody = np.zeros(0, np.int64)
+    assigned = tuple(realised.get(number, nobody) for number in range(planting.rounds))
+    times = np.bincount(np.concatenate(assigned), minlength=planting.pool)
+    alike = times.min() == times.max() > 0
+    pattern = Repeated(int(times.max())) if alike else Trace(tuple(tuple(each.tolist()) for each in assigned))
+    return Planting(pattern, planting.pool, assigned, planting.inserted)

@@ -38,12 +38,12 @@ from coalmine.adapters.application import Application, Job, Observed
 from coalmine.canaries import TransformCanaries
 from coalmine.canaries.planting import Planting
 from coalmine.config import Config
-from coalmine.contracts import Claim, IndexArray, Release, Vector, plain
+from coalmine.contracts import Array, Claim, IndexArray, Vector, plain
 from coalmine.errors import MismatchError, NotEnoughCanariesError, RunDirectoryError
 from coalmine.examination import Examination, Notebook
-from coalmine.federation import OVER_LONG, Planted, Plants, Round
+from coalmine.federation import OVER_LONG, Plants
 from coalmine.hooks import Hook, Telling, hooks_of
-from coalmine.participation import Periods, Repeated, Trace
+from coalmine.participation import Periods
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory, read_secret, write_secret
 from coalmine.watch import Running, Watch
@@ -158,9 +158,8 @@ class Audit:
         """Before the first round: the canaries are drawn, and the directory is made."""
         if self._job is not None:
             raise MismatchError("this audit has begun already: one audit is for one training. Make a new Audit(...).")
-        canaries, told = self.canaries(application.initial.size), self._resolved(application)
-        plants = Plants(canaries, self._planting, as_vectors=True, over_long=told.canaries.over_long)
-        self._job = Job(application, told, plants, Watch.among(told, plants, application.groups, self._seed))
+        self._job = self.job(application)
+        told = self._job.told
         self._final = application.initial
         about = {"schema": SCHEMA, "engine": application.engine, "versions": _versions()}
         about["secret"] = "given: reproducible, not private" if self._given else "fresh"
@@ -174,6 +173,12 @@ class Audit:
         shown = {"directory": str(self._out), "config": told.model_dump(mode="json", exclude_none=True)}
         self._tell("start", {**shown, "rounds": self.rounds, "round": 0})
         self._began = time.monotonic()
+
+    def job(self, application: Application) -> Job:
+        """The application with its canaries; nothing is begun by that."""
+        canaries, told = self.canaries(application.initial.size), self._resolved(application)
+        plants = Plants(canaries, self._planting, as_vectors=True, over_long=told.canaries.over_long)
+        return Job(application, told, plants, Watch.among(told, plants, application.groups, self._seed))
 
     def planted(self, round_number: int) -> IndexArray:
         """The canaries whose updates are sent in a round; the other places send nothing."""
@@ -203,23 +208,30 @@ class Audit:
 
     def observe(self, seen: Observed) -> None:
         """What a round released."""
-        job, release = self._begun, Release(seen.round, seen.vector, seen.clip_norm, seen.denominator)
-        others = np.zeros(1) if seen.others is None else seen.others
-        planted = Planted(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))  # orthogonal canaries do not see each other
-        record = seen.record()
-        finished = Round(seen.round, {}, release, others, planted, seen.vector, record)
-        rows = job.watch.rows(finished)
+        rows, record = self._begun.rows(seen), seen.record()
         if seen.assigned is None:
-            record |= self._running.after(finished, rows)
-        else:
-            self._realised[seen.round] = seen.assigned
+            record |= self._running.after(self._begun.round_of(seen), rows)
+        self.keep(seen.round, rows, record, moved=seen.vector, assigned=seen.assigned)
+
+    def keep(
+        self,
+        number: int,
+        rows: Mapping[str, Array],
+        record: dict[str, Any],
+        *,
+        moved: Vector | float = 0.0,
+        assigned: IndexArray | None = None,
+    ) -> None:
+        """What was seen of a round, and by how much the model moved; `assigned` where the engine decides who takes part."""
+        if assigned is not None:
+            self._realised[number] = assigned
         record["seconds"], self._began = round(time.monotonic() - self._began, 4), time.monotonic()
-        self._final = self._final + seen.vector
+        self._final = self._final + moved
         if self._directory is not None:
-            line = self._directory.save(seen.round + 1, {}, rows, record)
+            line = self._directory.save(number + 1, {}, rows, record)
         else:
-            line = {"round": seen.round, **record}
-            self._notebook.seen.append(rows)
+            line = {"round": number, **record}
+            self._notebook.seen.append(dict(rows))
             self._notebook.recorded.append(line)
         self._tell("round", line)
 
@@ -253,7 +265,7 @@ class Audit:
                     "no client was a canary in any round. Add canary_mod(...) to the mods of the ClientApp, and say who is a "
                     "canary: node configurations with a canary-id, or who=last_partitions(...)."
                 )
-            job.take_part(_as_it_was(self._planting, self._realised))
+            job.take_part(self._realised)
         record = self._directory or self._notebook
         examination = Examination(job.told, job, job.watch, record, self._final, job.application.stated)
         deciding, beside = examination.deciding(), examination.beside()
@@ -347,16 +359,6 @@ def _secret(seed: int | None, file: str | Path | None) -> int:
     with suppress(FileExistsError):
         write_secret(Path(file), secrets.randbits(128))
     return read_secret(Path(file))
-
-
-def _as_it_was(planting: Planting, realised: Mapping[int, IndexArray]) -> Planting:
-    """The rounds that canaries took part in, where the engine decided about that."""
-    nobody = np.zeros(0, np.int64)
-    assigned = tuple(realised.get(number, nobody) for number in range(planting.rounds))
-    times = np.bincount(np.concatenate(assigned), minlength=planting.pool)
-    alike = times.min() == times.max() > 0
-    pattern = Repeated(int(times.max())) if alike else Trace(tuple(tuple(each.tolist()) for each in assigned))
-    return Planting(pattern, planting.pool, assigned, planting.inserted)
 
 
 def _told(*, privacy: dict[str, Any], canaries: dict[str, Any], audit: dict[str, Any], rounds: int) -> Config:

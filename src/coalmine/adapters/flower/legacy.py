@@ -88,7 +88,7 @@ class AuditedLegacy(Strategy):
                 engine=said.engine,
                 initial=layout.vector(self._before),
                 groups=layout.floats,
-                noise_multiplier=said.noise_multiplier,
+                noise_multiplier=said.noise_multiplier(self._asked),
                 clip_norm=self._clip,
                 knows_others=False,
                 stated=said.stated,

@@ -6,6 +6,7 @@ A strategy may wrap another one in its attribute `strategy`, as Flower's DP wrap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -49,7 +50,7 @@ class Reading:
     @property
     def engine(self) -> str:
         """Flower and its version."""
-        return f"flwr {version('flwr')}"
+        return engine()
 
     @property
     def private(self) -> Any:
@@ -70,13 +71,12 @@ class Reading:
             "as the application sets them."
         )
 
-    @property
-    def noise_multiplier(self) -> float:
-        """On the sum, in clip norms, for all that is released together: adaptive clipping also releases a noisy count."""
+    def noise_multiplier(self, replies: int) -> float:
+        """On the sum of so many replies, in clip norms, for all that is released: adaptive clipping also has a noisy count."""
         if self.audit.noise_multiplier is not None:
             return self.audit.noise_multiplier
         if self.private is None:
-            return 0.0
+            return self._local_noise * math.sqrt(replies)
         noise, count = float(self.private.noise_multiplier), float(getattr(self.private, "clipped_count_stddev", 0.0) or 0.0)
         if noise == 0.0 or count == 0.0:
             return noise
@@ -86,6 +86,14 @@ class Reading:
     def local(self) -> Any:
         """The mod that adds noise on the clients, if there is one."""
         return next((mod for mod in self.mods if isinstance(mod, LocalDpMod)), None)
+
+    @property
+    def _local_noise(self) -> float:
+        """That of one reply, in clip norms: what the mod says in its source."""
+        mod = self.local
+        if mod is None or not mod.epsilon:
+            return 0.0
+        return float(mod.sensitivity * math.sqrt(2 * math.log(1.25 / mod.delta)) / (mod.epsilon * mod.clipping_norm))
 
     @property
     def accountant(self) -> Any:
@@ -151,6 +159,11 @@ class Reading:
                 f"asked and the audit adds {self.audit.places} replies to every round, so that the noise would be divided by "
                 f"the wrong number. Set num_sampled_clients={together} (clients + audit.places)."
             )
+
+
+def engine() -> str:
+    """Flower and its version."""
+    return f"flwr {version('flwr')}"
 
 
 def _chain(strategy: Strategy) -> Iterator[Strategy]:

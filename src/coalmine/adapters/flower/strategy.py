@@ -116,7 +116,7 @@ class Audited(Strategy):
                 engine=said.engine,
                 initial=layout.vector(arrays),
                 groups=layout.floats,
-                noise_multiplier=said.noise_multiplier,
+                noise_multiplier=said.noise_multiplier(len(self._asked) + self._places),
                 clip_norm=said.clip_norm,
                 knows_others=said.knows_others,
                 stated=said.stated,
