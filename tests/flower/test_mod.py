@@ -153,7 +153,9 @@ def test_strategies_do_not_see_who_is_a_canary(digits):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"), [({}, "clip_norm="), ({"clip_norm": CLIP, "who": lambda context: 99}, "pool=100")], ids=str
+    ("wrong", "message"),
+    [({}, "clip_norm="), ({"clip_norm": CLIP, "who": lambda context: 99}, "pool=100")],
+    ids=["no clip norm", "beyond the pool"],
 )
 def test_a_canary_that_cannot_know_what_to_send_says_so(digits, wrong, message):
     audit = new_audit()
