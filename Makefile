@@ -5,14 +5,27 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
+FLOWER := .venv-flower
+PETALS := $(FLOWER)/installed
+BLOOM  := $(FLOWER)/bin/python -m pytest -n 2 --dist worksteal -q tests/flower src/coalmine/adapters tests/docs -k 'flower or adapters'
 
-.PHONY: run test lint calibrate zoo bench clean help
+.PHONY: run test flower versions faults lint calibrate zoo bench clean help
 
 run: $(STAMP)  ## train and audit the quickstart, in runs/
 	$(BIN)/coalmine run
 
-test: $(STAMP) lint  ## all checks
+test: $(STAMP) lint $(PETALS)  ## all checks
 	$(BIN)/pytest -n 2 --dist worksteal -q
+	$(BLOOM)
+
+flower: $(PETALS)  ## the checks of the Flower adapter alone
+	$(BLOOM)
+
+versions: $(STAMP)  ## the Flower adapter on old and new versions of flwr, each in an environment of its own
+	$(BIN)/python benchmarks/flower_versions.py
+
+faults: $(PETALS)  ## three faults of Flower applications, audited; writes docs/three-flower-faults.md
+	$(FLOWER)/bin/python benchmarks/flower_faults.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -33,7 +46,7 @@ bench: $(STAMP)  ## ratios against the naive way; writes JSON to benchmarks/resu
 	$(BIN)/python benchmarks/audit_cost.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) $(FLOWER)-versions build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -41,4 +54,12 @@ help:
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+# Flower needs older versions of a few packages. They lie in front of the main environment, which has all the others.
+$(PETALS): $(STAMP) constraints-flower.txt
+	$(PYTHON) -m venv $(FLOWER)
+	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+	  > "$$($(FLOWER)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/main-environment.pth"
+	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-flower.txt 'flwr[simulation]'
 	@touch $@

@@ -65,6 +65,7 @@ FLOOR = {
     "selftest": 10,
     "papers": 11,
     "zoo": 11,
+    "adapters": 11,
     "cli": 12,
 }
 FRAMEWORKS = {"torch", "jax", "jaxlib", "flax", "tensorflow", "keras", "opacus", "flwr", "ray"}

@@ -236,6 +236,11 @@ def parse_config(text: str, changes: Sequence[str] = (), *, where: str = "the co
     data.pop("about", None)  # what a run writes about itself
     for change in changes:
         _apply(data, change)
+    return checked(data, where=where)
+
+
+def checked(data: dict[str, Any], *, where: str = "the configuration") -> Config:
+    """The configuration of sections and keys, checked as a whole."""
     try:
         return Config.model_validate(data)
     except ValidationError as error:

@@ -21,7 +21,7 @@ from coalmine.federation import Federation, Round
 from coalmine.result import AuditResult
 from coalmine.verdict import HALF_NOISE
 from coalmine.views import View, choose_null
-from coalmine.watch import Layer, Watch
+from coalmine.watch import Layer, Trained, Watch
 from coalmine.workers import Workers
 
 
@@ -56,11 +56,11 @@ class Examination:
     """A finished training, and all that its canaries saw."""
 
     told: Config
-    job: Federation
+    job: Trained
     watch: Watch
     record: Record
     parameters: Vector  # of the final model
-    stated: Claim | None = None  # what was claimed, if it is not what the rounds and the mechanism that ran deserve
+    stated: Claim | None = None  # what was claimed, by the training's own accountant or in an examination; else ours speaks
 
     def deciding(self) -> list[Measured]:
         """The primary view, of everything and of each layer."""
@@ -79,13 +79,11 @@ class Examination:
 
     def _measured(self, view: View, layer: Layer | None) -> Measured:
         """What a view sees, scored against the null that was chosen before the run, and its claim."""
-        watch, plants, privacy, noise = self.watch, self.watch.plants, self.told.privacy, self.job.mechanism.noise_multiplier
-        claim = view.claim(plants.planting, noise_multiplier=noise, delta=privacy.delta)
-        if self.stated is not None:
-            claim = replace(self.stated, game=view.game(plants.planting))
+        watch, plants, privacy, noise = self.watch, self.watch.plants, self.told.privacy, self.job.noise_multiplier
+        claim = self._claim(view.claim(plants.planting, noise_multiplier=noise, delta=privacy.delta))
         choice = self._null(claim) if self.told.audit.null == "auto" else self.told.audit.null
         if view.sees in ("drift", "model"):
-            start = self.job.model.initial(self.told.run.seed) if view.sees == "drift" else np.float32(0)
+            start = self.job.initial if view.sees == "drift" else np.float32(0)
             seen = watch.final(view.sees, self.parameters - start, self.job.rounds, layer)
         else:
             seen = watch.sightings(self.record, view.sees, layer)
@@ -94,6 +92,15 @@ class Examination:
             claim = replace(claim, half_noise_epsilon=visible(HALF_NOISE))
         share = 1.0 if layer is None else float(layer.reach.mean())
         return Measured(view.scores(seen, plants.planting, plants.canaries, null=choice), claim, visible, share)
+
+    def _claim(self, ours: Claim) -> Claim:
+        """The claim in the game of a view, by the accountant that speaks. About a training without noise ours cannot speak."""
+        stated = self.stated
+        if stated is None:
+            return ours
+        half = ours.half_noise_epsilon if ours.noise_multiplier else None
+        said = replace(ours, epsilon=stated.epsilon, accountant=stated.accountant, assumptions=stated.assumptions)
+        return replace(said, half_noise_epsilon=half)
 
     def _null(self, claim: Claim) -> Literal["law", "unused"]:
         """Unused directions assume nothing; the law has no ceiling. Which one depends on nothing that the run can change.

@@ -89,11 +89,21 @@ class Federation:
         added = self.plants.planting.expected_size if self.plants and not self.plants.replace else 0.0
         return clients + added
 
+    @property
+    def noise_multiplier(self) -> float:
+        """What the accountant is told."""
+        return self.mechanism.noise_multiplier
+
+    @property
+    def initial(self) -> Vector:
+        """The parameters before the first round."""
+        return self.model.initial(self.seed)
+
     def start(self) -> State:
         """The state before the first round."""
         dim = self.model.dim
         return {
-            "parameters": self.model.initial(self.seed),
+            "parameters": self.initial,
             **{f"mechanism.{name}": value for name, value in self.mechanism.init(dim).items()},
             **{f"server.{name}": value for name, value in self.server.init(dim).items()},
         }

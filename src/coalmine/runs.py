@@ -192,11 +192,7 @@ class RunDirectory:
         self.path.joinpath(_STATE).parent.mkdir()
         files = {_CONFIG: config.encode()}
         if secret_seed is not None:
-            text = json.dumps({"schema": "coalmine-secret/1", "secret_seed": hex(secret_seed)}) + "\n"
-            files[_SECRET] = text.encode()
-            descriptor = os.open(self.path / _SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(files[_SECRET])
+            files[_SECRET] = write_secret(self.path / _SECRET, secret_seed)
         self._seals = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
         self._write_checkpoint(0, {})
         self._write(_CONFIG, files[_CONFIG])
@@ -291,6 +287,23 @@ class RunDirectory:
             reason = {errno.ENOSPC: "the disk is full", errno.EACCES: "permission denied", errno.EROFS: "it is read-only"}
             said = reason.get(error.errno or 0, error.strerror or str(error))
             raise RunDirectoryError(f"cannot write to {str(self.path)!r}: {said}. {then}") from None
+
+
+def write_secret(path: Path, secret_seed: int) -> bytes:
+    """A new file that its owner alone can read; returns what is in it."""
+    data = (json.dumps({"schema": "coalmine-secret/1", "secret_seed": hex(secret_seed)}) + "\n").encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    return data
+
+
+def read_secret(path: Path) -> int:
+    """What `write_secret` wrote."""
+    try:
+        return int(json.loads(path.read_bytes())["secret_seed"], 16)
+    except (OSError, ValueError, KeyError, TypeError):
+        raise RunDirectoryError(f"{str(path)!r} is no file with a secret seed. Remove it, and a fresh one is made.") from None
 
 
 def _rows(name: str) -> str:

@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -84,13 +84,15 @@ def run(
     secret_seed: int | None = None,
     hooks: Sequence[Hook | str] = (),
     quiet: bool = False,
+    sharing: Callable[..., Any] = Workers,
 ) -> Finished:
     """Train and audit as the configuration says, in a new directory.
 
     `given` is data and a model of one's own instead of those of the configuration, `mechanism` what turns updates into
     releases, if not what the configuration describes: the claim is the one that it makes. Hand them to `resume` as well.
     `secret_seed` comes fresh from the operating system; giving it makes a run that can be repeated and is not private.
-    `hooks` hear of every round, beside those that the configuration names; see `coalmine.hooks`.
+    `hooks` hear of every round, beside those that the configuration names; see `coalmine.hooks`. `sharing` makes workers from
+    their number and their job, for engines that share out the work in another way.
     """
     listening = hooks_of((*told.run.hooks, *hooks))
     about: dict[str, Any] = {
@@ -106,7 +108,7 @@ def run(
     job = federation(told, given, seed, mechanism)  # a configuration that does not fit fails here, before there is a directory
     about["inputs"] = inputs(job)
     directory = RunDirectory.create(out, config=write_config(told, about), secret_seed=seed)
-    return _go_on(directory, told, given, mechanism, listening, quiet=quiet)
+    return _go_on(directory, told, given, mechanism, listening, quiet=quiet, sharing=sharing)
 
 
 def resume(
@@ -122,6 +124,12 @@ def resume(
     directory = RunDirectory.open(path)
     if directory.finished:
         return _read(directory)
+    engine = about_run(directory.config).get("engine")
+    if engine is not None:
+        raise RunDirectoryError(
+            f"{str(path)!r} was trained by {engine}, which cannot be resumed from here. Run the application again, with a new "
+            "directory for its audit."
+        )
     _same_versions(directory)
     told = parse_config(directory.config, where=f"{path}/config.toml")
     if workers is not None:
@@ -130,7 +138,14 @@ def resume(
 
 
 def _go_on(
-    directory: RunDirectory, told: Config, given: Material, mechanism: Mechanism | None, hooks: Sequence[Hook], *, quiet: bool
+    directory: RunDirectory,
+    told: Config,
+    given: Material,
+    mechanism: Mechanism | None,
+    hooks: Sequence[Hook],
+    *,
+    quiet: bool,
+    sharing: Callable[..., Any] = Workers,
 ) -> Finished:
     shown = directory.stay()  # a hook may change the working directory
     with directory.locked(), Telling(hooks, directory.path) as tell:
@@ -142,7 +157,7 @@ def _go_on(
                 "Hand `resume` the same `given` and `mechanism`, and put back the files of the data."
             )
         work = _Training(told, given, job, directory, seed)
-        work.tell = tell
+        work.tell, work.sharing = tell, sharing
         work.train("training", quiet=quiet)
         if told.run.reference:
             with suppress(NonFiniteError):  # a comparison that diverges is no reason to withhold the audit
@@ -189,6 +204,7 @@ class _Training:
     """One training in one directory."""
 
     tell = Telling()  # nobody
+    sharing: Callable[..., Any] = staticmethod(Workers)
 
     def __init__(self, told: Config, given: Material, job: Federation, directory: RunDirectory, secret_seed: int):
         self.told, self.given, self.job, self.directory, self.secret_seed = told, given, job, directory, secret_seed
@@ -208,7 +224,7 @@ class _Training:
         state = state or self.job.start()
         running = Running(self.told, self.job, self.watch, self.directory)
         bar = Rounds(description, self.job.rounds, done=done, quiet=quiet)
-        with bar, Workers(self.told.run.workers, self.job.work()) as workers:
+        with bar, self.sharing(self.told.run.workers, self.job.work()) as workers:
             began = time.monotonic()
             for finished in self.job.rounds_from(done, state, workers):
                 rows = self.watch.rows(finished) if self.watch else {}
@@ -226,7 +242,9 @@ class _Training:
         told = without_noise_and_canaries(self.told)
         inner = self.directory.inner("reference", config=write_config(told, {}))
         job = federation(told, self.given, self.secret_seed)  # the same cohorts
-        _Training(told, self.given, job, inner, self.secret_seed).train("the same without noise and canaries", quiet=quiet)
+        other = _Training(told, self.given, job, inner, self.secret_seed)
+        other.sharing = self.sharing
+        other.train("the same without noise and canaries", quiet=quiet)
 
     def conclude(self) -> Finished:
         """The model, the scores of every view, the audit; last of all what was recorded, with which the run is finished."""

@@ -48,6 +48,26 @@ class Rows(Protocol):
         """All rows of a log."""
 
 
+class Trained(Protocol):
+    """What an audit must know of a training: a `Federation`, or an application that another engine runs."""
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds."""
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Noise on the sum of updates, in clip norms, all that is released taken together."""
+
+    @property
+    def initial(self) -> Vector:
+        """The parameters before the first round."""
+
+    @property
+    def plants(self) -> Plants | None:
+        """The canaries."""
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """A group of parameters that is looked at on its own."""
@@ -73,15 +93,20 @@ class Watch:
         """The views that a configuration names, and the directions that they need."""
         if job.plants is None:
             raise ValueError("a run without canaries has nothing to look for.")
-        canaries, dim, wanted = job.plants.canaries, job.model.dim, told.audit.unused_rows
-        unused = None
+        return Watch.among(told, job.plants, job.model.groups, secret_seed)
+
+    @staticmethod
+    def among(told: Config, plants: Plants, groups: Mapping[str, slice], secret_seed: int) -> Watch:
+        """The same for canaries and parameter groups of any training."""
+        canaries, wanted = plants.canaries, told.audit.unused_rows
+        dim, unused = canaries.dim, None
         spare = min(canaries.spare, wanted)
         if not canaries.spare:
             unused = TransformCanaries(dim, min(wanted, dim // 2), secret_seed=secret_seed)
         layers: tuple[Layer, ...] = ()
         if told.audit.layers:
-            layers = _layers(canaries, groups_of(job.model.groups), spare, unused)
-        return Watch(_views(told.audit, told), job.plants, dim, spare, unused, layers)
+            layers = _layers(canaries, groups_of(groups), spare, unused)
+        return Watch(_views(told.audit, told), plants, dim, spare, unused, layers)
 
     @property
     def canaries(self) -> Canaries:
@@ -135,7 +160,8 @@ class Watch:
         if view.sees != "residual":
             hidden += np.square([record["clients_norm"] for record in records]) / self.dim
             hidden += canaries if self.unused is not None else 0.0
-        presence = planting.presence[:, planting.times > 0].astype(np.float64)
+        released = [record.get("round", place) for place, record in enumerate(records)]  # a failed round shows nothing
+        presence = planting.presence[released][:, planting.times > 0].astype(np.float64)
 
         def epsilon(factor: float) -> float:
             squares = kept**2 / ((noise / factor) ** 2 + hidden)
@@ -203,9 +229,9 @@ class Watch:
 class Running:
     """What is known while a run goes on: epsilon claimed and measured so far."""
 
-    def __init__(self, told: Config, job: Federation, watch: Watch | None, directory: RunDirectory):
+    def __init__(self, told: Config, job: Trained, watch: Watch | None, directory: RunDirectory | None):
         self._told, self._job, self._watch = told, job, watch
-        self._scores: Array = watch.running_scores(directory) if watch else np.zeros(0)
+        self._scores: Array = watch.running_scores(directory) if watch and directory else np.zeros(0)
         self._claimed: dict[Participation, float] = {}
 
     def after(self, finished: Round, rows: Mapping[str, Array]) -> dict[str, float]:
@@ -249,7 +275,7 @@ class Running:
         elif isinstance(pattern, (Poisson, FixedSize, MinSeparation)):
             pattern = replace(pattern, rounds=rounds)
         if pattern not in self._claimed:
-            noise, delta = self._job.mechanism.noise_multiplier, self._told.privacy.delta
+            noise, delta = self._job.noise_multiplier, self._told.privacy.delta
             relation: accounting.Relation | None = "replace-one" if plants.replace else None
             claim = accounting.claim(pattern, noise_multiplier=noise, delta=delta, relation=relation, rounds_known=True)
             self._claimed[pattern] = claim.epsilon

@@ -77,6 +77,7 @@ def run(
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files; default: COALMINE_DATA.")] = None,
     workers: Workers = None,
     hook: Hooks = None,
+    engine: Annotated[str, typer.Option(help="embedded, or flower: the same on Flower's simulation.")] = "embedded",
     secret_seed: Annotated[int | None, typer.Option(help="For tests only: a run that can be repeated is not private.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -89,8 +90,9 @@ def run(
       coalmine run tiny --set privacy.noise_multiplier=1.0 --out runs/first
     """
     from coalmine import options
-    from coalmine.training import run as train
+    from coalmine.cli.engines import trainer
 
+    train = trainer(engine)
     told = options.run_config(config, changes or [], data_dir, workers)
     where = out if out is not None else options.free_directory(config)
     _say(f"run directory: {where}", quiet)

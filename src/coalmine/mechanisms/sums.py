@@ -22,10 +22,18 @@ class FixedPointSum:
     """The sum of contributions, how many they are, and how many of them passed unclipped."""
 
     def __init__(self, dim: int, clip_norm: float):
-        self._unit = GRAIN * _validate.positive("clip_norm", clip_norm)
+        self.clip_norm = _validate.positive("clip_norm", clip_norm)
+        self._unit = GRAIN * self.clip_norm
         self._total = np.zeros(dim, dtype=np.int64)
         self.count = 0
         self.below = 0
+
+    @classmethod
+    def of(cls, total: NDArray[np.int64], clip_norm: float, count: int, below: int) -> FixedPointSum:
+        """A sum that travelled: its grains, and what was counted."""
+        found = cls(0, clip_norm)
+        found._total, found.count, found.below = total.astype(np.int64), count, below
+        return found
 
     def add(self, contribution: Contribution) -> None:
         """One more client or canary."""

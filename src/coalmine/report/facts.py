@@ -96,6 +96,8 @@ def reproduce(evidence: Evidence) -> Rows:
 
 def command(evidence: Evidence) -> str:
     """What to type."""
+    if "application" in evidence.config:
+        return f"# {evidence.config['application'].get('name', 'the application')}: run it again"
     if evidence.handed:
         secret = ", secret_seed=…" if evidence.given_secret else ""
         handed = "".join(f", {name}=…" for name in sorted(evidence.handed))
@@ -107,6 +109,11 @@ def command(evidence: Evidence) -> str:
 
 def meaning(evidence: Evidence) -> str:
     """What the command gives."""
+    if "application" in evidence.config:
+        return (
+            "Another engine trained this application, with the audit below. Its noise and samples are new in every run, and so "
+            "are canaries and coins, unless the secret seed was given."
+        )
     if not evidence.config:
         missing = estimate_again(evidence.result)[1]
         if missing:

@@ -1,0 +1,1 @@
+"""Digits, learned by clients of a real deployment with differential privacy, and audited."""

@@ -1,0 +1,1 @@
+"""A character model on chats, trained by Flower with differential privacy, and audited."""

@@ -1,0 +1,1 @@
+"""Digits, learned under secure aggregation with differential privacy, and audited."""

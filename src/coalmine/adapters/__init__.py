@@ -1,0 +1,13 @@
+"""Audits of training that other engines run: the only room that imports a foreign federated framework.
+
+    audit.py         what an application adds, whatever its engine: canaries, what they see, the result
+    application.py   what an adapter tells it
+    flower/          Flower: a strategy around yours, a mod for clients, a grid in this process
+
+Everything ends in the same `AuditResult`, the same run directory and the same report as training with our own loop.
+"""
+
+from coalmine.adapters.application import Application, Observed
+from coalmine.adapters.audit import Audit
+
+__all__ = ["Application", "Audit", "Observed"]

@@ -1,0 +1,149 @@
+"""What an adapter tells an audit: about the application before its first round, and about every round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from coalmine.canaries.planting import Planting
+from coalmine.config import Config
+from coalmine.contracts import Array, Claim, IndexArray, Release, Vector, plain
+from coalmine.federation import Planted, Plants, Round
+from coalmine.mechanisms.gaussian import length
+from coalmine.participation import Repeated, Trace
+from coalmine.watch import Watch
+
+_AVERAGED = ("clients", "canaries", "places", "clients_norm", "clip_norm", "canary_share", "unclipped_clients")
+
+
+@dataclass(frozen=True)
+class Application:
+    """What an adapter knows about the application before its first round."""
+
+    name: str  # in words, as "FedAvg in DifferentialPrivacyServerSideFixedClipping"
+    engine: str  # with its version
+    initial: Vector
+    groups: Mapping[str, slice]  # layers
+    noise_multiplier: float  # on the sum, in clip norms, all that is released taken together
+    clip_norm: float
+    knows_others: bool  # whether the adapter can tell the clients' part of a release
+    stated: Claim | None = None  # a claim of the application's own; else ours is computed from the numbers above
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further settings, for the record
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What an adapter saw of a round."""
+
+    round: int
+    vector: Vector  # the model after the round minus the model before it
+    clip_norm: float
+    denominator: float  # what the application divides by
+    clients: int  # whose updates are in it
+    inserted: int  # canaries whose updates are in it
+    places: int  # canaries that had a place in it, whichever way their coins fell
+    assigned: IndexArray | None = None  # which, where the engine decides about that and not the audit
+    others: Array | None = None  # the clients' part of `vector`, where it is known
+    unclipped: int = 0  # clients whose update was short enough to pass
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """What is written down of a round."""
+        together, scale = self.clients + self.places, self.denominator / self.clip_norm
+        hiding = self.vector if self.others is None else self.others  # what is not known is at most all of it
+        return {
+            "clients": self.clients,
+            "canaries": self.inserted,
+            "places": self.places,
+            "canary_share": self.inserted / max(together, 1),
+            "clip_norm": self.clip_norm,
+            "denominator": self.denominator,
+            "unclipped_clients": self.unclipped / max(self.clients, 1),
+            "unclipped_with_canaries": (self.unclipped + self.places - self.inserted) / max(together, 1),
+            "clients_norm": length(hiding) * scale,
+            "release_norm": length(self.vector),
+            **self.facts,
+        }
+
+
+@dataclass(eq=False)
+class Job:
+    """A training that another engine runs, as the examination sees it."""
+
+    application: Application
+    told: Config
+    plants: Plants
+    watch: Watch
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds."""
+        return self.plants.planting.rounds
+
+    @property
+    def noise_multiplier(self) -> float:
+        """What the accountant is told."""
+        return self.application.noise_multiplier
+
+    @property
+    def initial(self) -> Vector:
+        """The parameters before the first round."""
+        return self.application.initial
+
+    def round_of(self, seen: Observed) -> Round:
+        """A round as our own loop would have left it."""
+        release = Release(seen.round, seen.vector, seen.clip_norm, seen.denominator)
+        others = np.zeros(1) if seen.others is None else seen.others
+        nothing = Planted(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))  # orthogonal canaries do not see each other
+        return Round(seen.round, {}, release, others, nothing, seen.vector, {})
+
+    def rows(self, seen: Observed) -> dict[str, Array]:
+        """What the canaries see of a round."""
+        return self.watch.rows(self.round_of(seen))
+
+    def take_part(self, realised: Mapping[int, IndexArray]) -> None:
+        """Canaries took part in other rounds than the audit would have given them: the engine decided about that."""
+        self.plants = replace(self.plants, planting=_as_it_was(self.plants.planting, realised))
+        self.watch = replace(self.watch, plants=self.plants)
+
+    def written(self, about: Mapping[str, Any]) -> str:
+        """config.toml: what the audit was told, and what the application said. It is no configuration of our own trainer."""
+        import tomli_w
+
+        kept = self.told.model_dump(mode="json", exclude_none=True, include={"privacy", "canaries", "audit"})
+        said = {"name": self.application.name, "rounds": self.rounds, **self.application.facts}
+        return tomli_w.dumps({"about": dict(about), "application": plain(said), **kept})
+
+    def summary(self, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What the training recorded, without times."""
+        mean = {f"mean_{name}": float(np.mean([event[name] for event in events])) for name in _AVERAGED}
+        application, dim, passed = self.application, self.application.initial.size, mean["mean_unclipped_clients"]
+        words = {
+            "training": f"{len(events)} rounds of {mean['mean_clients']:.0f} clients, {dim:,} parameters; "
+            f"{application.name} on {application.engine}",
+            "canaries": f"{mean['mean_places']:.0f} places in a round for {mean['mean_canaries']:.1f} canaries on average, "
+            f"{100 * mean['mean_canary_share']:.1f}% of a cohort; unclipped clients {100 * passed:.0f}%",
+        }
+        return {
+            "model": application.name,
+            "engine": application.engine,
+            "parameters": dim,
+            "rounds": self.rounds,
+            **mean,
+            "largest_canary_share": max(event["canary_share"] for event in events),
+            **application.facts,
+            "in_words": words,
+        }
+
+
+def _as_it_was(planting: Planting, realised: Mapping[int, IndexArray]) -> Planting:
+    """The rounds that canaries took part in, where the engine decided about that."""
+    nobody = np.zeros(0, np.int64)
+    assigned = tuple(realised.get(number, nobody) for number in range(planting.rounds))
+    times = np.bincount(np.concatenate(assigned), minlength=planting.pool)
+    alike = times.min() == times.max() > 0
+    pattern = Repeated(int(times.max())) if alike else Trace(tuple(tuple(each.tolist()) for each in assigned))
+    return Planting(pattern, planting.pool, assigned, planting.inserted)

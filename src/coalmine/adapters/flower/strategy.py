@@ -1,0 +1,264 @@
+"""`audited`: a strategy around yours that observes what every round releases, with canaries among its replies.
+
+It stands outside of everything, the DP wrapper included: what comes out of the wrapped `aggregate_train` is what is released.
+
+Canaries are replies that the server adds, or real clients (`canary_mod`). A reply that is added has the shape of a client's:
+the current model plus the canary, far longer than the clip norm; the clients' average for every metric, so that aggregated
+metrics do not change; and for the metric that replies are weighed by, the largest number that a client may send. Places
+without a canary send (almost) the current model, with the same weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+
+from coalmine import _validate
+from coalmine.adapters.application import Application, Observed
+from coalmine.adapters.audit import Audit
+from coalmine.adapters.flower.cohort import Cohort, taken_label, weight_of
+from coalmine.adapters.flower.reading import Reading, check_mods
+from coalmine.adapters.flower.records import Layout, arrays_of, copied
+from coalmine.contracts import IndexArray
+from coalmine.errors import MismatchError
+
+
+def audited(strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = (), canaries: str = "replies") -> Audited:
+    """The same strategy, audited: every release is observed, and the canaries are looked for in it.
+
+    Put it around everything else, the DP wrapper included. With canaries="replies" the server adds them to the clients'
+    replies; `mods` are those of the ClientApp that change what clients send (clipping, local noise), in the same order:
+    canary replies pass through them, as a client's do. With canaries="clients" they are real clients, by `canary_mod`.
+    """
+    kind = {"replies": WithReplies, "clients": WithClients}[_validate.one_of("canaries", canaries, ("replies", "clients"))]
+    return kind(strategy, audit, mods=mods)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The canaries of a round among its clients."""
+
+    cohort: Cohort  # of the clients alone
+    added: Sequence[Message]  # replies that the server makes up
+    inserted: int
+    places: int
+    weight: float  # of everybody together
+    assigned: IndexArray | None = None  # who had a place, where the engine decides about that
+
+
+class Audited(Strategy):
+    """A strategy that another one is wrapped in; `audit.result` holds what was found."""
+
+    def __init__(self, strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = ()):
+        self.strategy, self.audit = strategy, audit
+        self._reading = Reading(strategy, audit, check_mods(mods))
+        self._asked: list[Message] = []
+        self._layout: Layout | None = None  # until the first round
+
+    def _join(self, number: int, answered: Sequence[Message]) -> Joined:
+        raise NotImplementedError
+
+    def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """As the wrapped strategy does; the first call introduces the application to the audit."""
+        self._before, self._clip = arrays, self._reading.clip_norm
+        self._asked = list(self.strategy.configure_train(server_round, arrays, config, grid))
+        if self._layout is None:
+            self._begin(arrays)
+        return self._asked
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The wrapped strategy aggregates what clients and canaries sent; what comes out is observed."""
+        number, replies = server_round - 1, list(replies)
+        answered = [reply for reply in replies if reply.has_content()]
+        self._note_missing(number, len(answered), sum(reply.has_error() for reply in replies))
+        joined = self._join(number, answered) if answered else None  # before the strategy changes what is in them
+        arrays, metrics = self.strategy.aggregate_train(server_round, [*replies, *(joined.added if joined else ())])
+        if arrays is None or joined is None:
+            self.audit.note("no release: the strategy aggregated nothing, since clients failed or none answered", number)
+        else:
+            self._observe(number, arrays, joined)
+        if server_round == self.audit.rounds:
+            self._conclude()
+        return arrays, metrics
+
+    def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        """As the wrapped strategy does."""
+        return self.strategy.configure_evaluate(server_round, arrays, config, grid)  # type: ignore[no-any-return]
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """As the wrapped strategy does."""
+        return self.strategy.aggregate_evaluate(server_round, replies)
+
+    def summary(self) -> None:
+        """As the wrapped strategy does."""
+        self.strategy.summary()
+
+    def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *args: Any, **options: Any) -> Result:
+        """Train as Flower does; canaries have their rounds already, so that there must be as many."""
+        if num_rounds != self.audit.rounds:
+            raise MismatchError(
+                f"num_rounds={num_rounds}, and the audit has planted its canaries in {self.audit.rounds} rounds. "
+                f"Give Audit(rounds={num_rounds})."
+            )
+        return super().start(grid, initial_arrays, num_rounds, *args, **options)
+
+    def _begin(self, arrays: ArrayRecord) -> None:
+        layout, said = Layout.of(arrays), self._reading
+        self.audit.begin(
+            Application(
+                name=said.name,
+                engine=said.engine,
+                initial=layout.vector(arrays),
+                groups=layout.floats,
+                noise_multiplier=said.noise_multiplier(len(self._asked) + self._places),
+                clip_norm=said.clip_norm,
+                knows_others=said.knows_others,
+                stated=said.stated,
+                facts={"weighted_by": said.weight_key},
+            )
+        )
+        self._layout = layout
+
+    @property
+    def _model(self) -> Layout:
+        if self._layout is None:
+            raise MismatchError("aggregate_train came before configure_train: train with strategy.start(...), or in its order.")
+        return self._layout
+
+    def _observe(self, number: int, arrays: ArrayRecord, joined: Joined) -> None:
+        if not self._model.fits(arrays):
+            raise MismatchError(
+                f"{self._reading.name} returned arrays of other names or shapes than the model's: it hides the aggregate, and "
+                "nothing can be looked for in it. Wrap the strategy that returns the aggregated model itself."
+            )
+        private, cohort = self._reading.private, joined.cohort
+        self.audit.observe(
+            Observed(
+                round=number,
+                vector=self._model.vector(arrays) - self._model.vector(self._before),
+                clip_norm=self._clip,
+                denominator=float(private.num_sampled_clients if private is not None else cohort.count + joined.places),
+                clients=cohort.count,
+                inserted=joined.inserted,
+                places=joined.places,
+                assigned=joined.assigned,
+                others=cohort.total / joined.weight if self._reading.knows_others else None,
+                unclipped=cohort.unclipped,
+                facts=self._facts(joined),
+            )
+        )
+
+    def _facts(self, joined: Joined) -> dict[str, float]:
+        weights = joined.cohort.weights
+        return {"mean_weight": float(weights.mean())} if weights.size else {}
+
+    def _note_missing(self, number: int, answered: int, failed: int) -> None:
+        asked, private = len(self._asked), self._reading.private
+        if failed:
+            self.audit.note("failed clients: some replied with an error", number)
+        if answered + failed < asked:
+            self.audit.note("missing replies: some clients did not answer", number)
+        expected = asked if private is None else int(private.num_sampled_clients) - self._places
+        if answered != expected:
+            self.audit.note(
+                "cohort: not as many replies as num_sampled_clients counts on, while the noise is scaled for that number",
+                number,
+            )
+
+    @property
+    def _places(self) -> int:
+        """Replies that are added to those of clients."""
+        return 0
+
+    def _conclude(self) -> None:
+        spent = self._reading.spent()
+        if spent is not None:
+            self.audit.state(spent)
+        self.audit.conclude()
+
+
+class WithReplies(Audited):
+    """Canaries are replies that the server adds."""
+
+    def __init__(self, strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = ()):
+        super().__init__(strategy, audit, mods=mods)
+        self._reading.refuse_wrong_canaries()
+        self._largest = audit.examples or 0.0
+
+    def _begin(self, arrays: ArrayRecord) -> None:
+        self._reading.refuse_wrong_cohort(len(self._asked))
+        super()._begin(arrays)
+
+    @property
+    def _places(self) -> int:
+        return self.audit.places
+
+    def _join(self, number: int, answered: Sequence[Message]) -> Joined:
+        planted = self.audit.planted(number)
+        cohort = Cohort.of(answered, self._model, self._before, self._clip, self._reading.weight_key)
+        if self.audit.examples is None:
+            self._largest = max(self._largest, float(cohort.weights.max()))
+        nothing = self._model.unmoved(self._before, self._clip)
+        added = []
+        for place in range(self._places):
+            arrays = nothing
+            if place < planted.size:
+                update = self.audit.update(int(planted[place]), self._clip, self._model.dim)
+                arrays = self._model.moved(self._before, update)
+            added.append(self._through_mods(self._made_up(arrays, answered[0], cohort)))
+        weight = float(cohort.weights.sum() + self._places * self._largest)
+        return Joined(cohort, added, int(planted.size), self._places, weight)
+
+    def _facts(self, joined: Joined) -> dict[str, float]:
+        return {**super()._facts(joined), "canary_weight": self._largest}
+
+    def _made_up(self, arrays: ArrayRecord, client: Message, cohort: Cohort) -> Message:
+        """A reply in the form of a client's."""
+        content, key = RecordDict({arrays_of(client)[0]: arrays}), self._reading.weight_key
+        whole = isinstance(cohort.weight_kind, int) and float(self._largest).is_integer()
+        for name, metrics in cohort.metrics.items():
+            weight = {key: int(self._largest) if whole else float(self._largest)} if key in metrics else {}
+            content[name] = MetricRecord({**metrics, **weight})
+        return Message(content, reply_to=self._asked[0])
+
+    def _through_mods(self, reply: Message) -> Message:
+        """What the mods of a ClientApp make of it."""
+        asked, mods = self._asked[0], self._reading.mods
+        if not mods:
+            return reply
+        act: Callable[[Message, Context], Message] = lambda message, context: reply  # noqa: E731 - the innermost of a chain
+        for mod in reversed(mods):
+            act = _around(mod, act)
+        message = Message(
+            copied(asked.content), dst_node_id=asked.metadata.dst_node_id, message_type=asked.metadata.message_type
+        )
+        context = Context(run_id=0, node_id=0, node_config={}, state=RecordDict(), run_config={})
+        made = act(message, context)
+        if made.has_error():
+            raise MismatchError(f"the clients' mods refuse a canary reply: {made.error.reason}")
+        return made
+
+
+class WithClients(Audited):
+    """Canaries are real clients, that `canary_mod` makes; the server only looks, and learns from them who took part."""
+
+    def _join(self, number: int, answered: Sequence[Message]) -> Joined:
+        labels = [taken_label(reply) for reply in answered]
+        canaries = np.array(sorted(label for label in labels if label is not None), dtype=np.int64)
+        clients = [reply for reply, label in zip(answered, labels, strict=True) if label is None]
+        cohort = Cohort.of(clients, self._model, self._before, self._clip, self._reading.weight_key)
+        weight = sum(weight_of(reply, self._reading.weight_key) for reply in answered)
+        if canaries.size == 0:
+            self.audit.note("canaries: none of them answered", number)
+        inserted = int(self.audit.planting.inserted[canaries].sum())
+        return Joined(cohort, (), inserted, int(canaries.size), weight, canaries)
+
+
+def _around(mod: Any, act: Callable[[Message, Context], Message]) -> Callable[[Message, Context], Message]:
+    return lambda message, context: mod(message, context, act)
