@@ -29,8 +29,8 @@ from cryptography.x509.oid import NameOID
 HERE = Path(__file__).resolve().parent
 HOST = "127.0.0.1"
 BIN = Path(sys.executable).parent
-READY = 60.0  # seconds that processes may take to come up
-LONGEST = 280.0  # seconds of a whole run
+READY = 120.0  # seconds that processes may take to come up
+LONGEST = 420.0  # seconds of a whole run
 
 
 def make_certificates(folder: Path) -> dict[str, Path]:

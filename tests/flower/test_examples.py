@@ -81,7 +81,7 @@ def test_deployed_with_tls_and_a_lost_supernode(monkeypatch, tmp_path):
 
     monkeypatch.setattr(deployed.subprocess, "Popen", remembering)
     out = tmp_path / "audit"
-    deployed.run(out, nodes=3, base_port=free_port(), lose_one_after=2, timeout=30.0)
+    deployed.run(out, nodes=3, base_port=free_port(), lose_one_after=2, timeout=90.0)
     assert len(started) == 5  # a SuperLink, three SuperNodes, the run
     assert all(process.poll() is not None for process in started)
     result = AuditResult.load(out)
