@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from coalmine import _validate
 from coalmine.papers.outcome import Outcome
 from coalmine.progress import track
+from coalmine.workers import Workers
 
 Scale = Literal["full", "quick"]
 SCALES: tuple[Scale, ...] = ("quick", "full")
+_BATCHES = 40  # signs of progress, at most
 Job = TypeVar("Job")
 Found = TypeVar("Found")
 
@@ -63,14 +63,25 @@ class Ask:
 
     def each(self, function: Callable[[Job], Found], jobs: Sequence[Job], description: str) -> list[Found]:
         """The function of every job, in their order, by several processes if asked for, with progress."""
+        size = max(self.workers, len(jobs) // _BATCHES)
+        batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
+        with Workers(min(self.workers, max(len(jobs), 1)), _Calls(function)) as workers:
+            done = (found for batch in batches for found in workers.map(batch))
+            return list(track(done, description, total=len(jobs), quiet=self.quiet))
 
-        def followed(found: Iterable[Found]) -> Iterator[Found]:
-            return track(found, description, total=len(jobs), quiet=self.quiet)
 
-        if self.workers == 1 or len(jobs) < 2:
-            return list(followed(map(function, jobs)))
-        with ProcessPoolExecutor(self.workers, mp_context=get_context("spawn")) as pool:
-            return list(followed(pool.map(function, jobs, chunksize=max(1, min(5, len(jobs) // (4 * self.workers))))))
+@dataclass(frozen=True)
+class _Calls:
+    """A function as the job of workers."""
+
+    function: Callable[[Any], Any]
+
+    def prepare(self) -> None:
+        """Nothing has to be made ready."""
+
+    def __call__(self, task: Any) -> Any:
+        """One task."""
+        return self.function(task)
 
 
 @dataclass(frozen=True)
