@@ -163,7 +163,6 @@ def main() -> None:
         text = text.replace(f"@{name}@", value)
     told.output.write_text(text, encoding="utf-8")
     (folder / "zoo-power.svg").write_text(power_figure(), encoding="utf-8")
-    (folder / "zoo.html").write_text(page(exam), encoding="utf-8")
     numbers = {
         "exam": json.loads(exam.to_json()),
         "power": [plain(point) for point in checked],
@@ -172,6 +171,7 @@ def main() -> None:
     }
     results = Path(__file__).parent / "results" / "zoo.json"
     results.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / "zoo.html").write_text(page(exam), encoding="utf-8")
     raise SystemExit(0 if exam.passed and all(point.agrees for point in checked) else 1)
 
 
