@@ -69,6 +69,21 @@ class Table1:
         """As plain data."""
         return {**plain(self), "worst_z": {name: self.worst(name) for name in ESTIMATORS}}
 
+    def __str__(self) -> str:
+        lines = [
+            "Table 1, one-shot audits of the Gaussian mechanism: "
+            f"delta = {DELTA:g}, k = sqrt(d), {self.simulations} simulations, seed {self.seed}",
+            f"{'estimator':>10}{'d':>12}{'sigma':>7}{'analytic':>10}{'paper':>15}{'ours':>15}{'z mean':>8}{'z std':>7}",
+        ]
+        for cell in self.cells:
+            paper, ours = PRINTED[cell.sigma][DIMS.index(cell.dim)], f"{cell.mean:.2f} ± {cell.std:.2f}"
+            lines.append(
+                f"{cell.estimator:>10}{cell.dim:>12,}{cell.sigma:>7g}{cell.analytic:>10.3f}{paper:>15}{ours:>15}"
+                f"{cell.z_mean:>8.1f}{cell.z_std:>7.1f}"
+            )
+        worst = ", ".join(f"{name} {self.worst(name):.1f}" for name in ESTIMATORS)
+        return "\n".join([*lines, f"largest |z|: {worst}"])
+
 
 def table1(*, simulations: int = 50, seed: int = 0, ask: Ask | None = None) -> Table1:
     """Run the whole table; `ask` says how many processes, and whether progress is shown."""
