@@ -166,12 +166,14 @@ def test_what_cannot_travel(jobs, cargo):
 
 
 SCRIPT = """
+    import signal
     import sys
     sys.path.insert(0, {folder!r})
     from {module} import Job
     from coalmine.workers import Workers
 
     if __name__ == "__main__":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background of a shell
         try:
             with Workers(2, Job({folder!r})) as workers:
                 workers.map([("sleep",)] * 4)
