@@ -132,9 +132,7 @@ class TransformCanaries(Pool):
                     squares[row] += self.project(spike, spare=total - self.count) ** 2
         else:
             for column, place in enumerate(self._first_rows(total)):
-                work = np.zeros(self.dim, dtype=self._dtype)
-                work[place] = 1.0
-                canary = self._inverse(work)
+                canary = self._row(int(place))
                 for row, group in enumerate(checked):
                     squares[row, column] = np.square(canary[group], dtype=np.float64).sum()
         return np.sqrt(squares)
@@ -157,9 +155,21 @@ class TransformCanaries(Pool):
             _in_place(fft.dctn, part.reshape(block.shape))
         return work
 
-    def _inverse(self, work: Vector) -> Vector:
+    def _row(self, place: int) -> Vector:
+        """One row of the map. Its first transform is that of a single one: the product of two cosines, which costs nothing."""
+        first = self._blocks[-1]
+        sides = [np.zeros(length, dtype=self._dtype) for length in first.shape]
+        for side, one in zip(sides, divmod(place - first.window.start, first.shape[1]), strict=True):
+            side[one] = 1.0
+        work = np.zeros(self.dim, dtype=self._dtype)
+        part = work[first.window].reshape(first.shape)
+        np.multiply.outer(*(fft.idct(side, norm="ortho") for side in sides), out=part)
+        work[first.window] *= first.signs
+        return self._inverse(work, self._blocks[:-1])
+
+    def _inverse(self, work: Vector, blocks: Sequence[_Block] | None = None) -> Vector:
         """D1 F' D2 F' ... work, in place: the transpose of `_forward`."""
-        for block in reversed(self._blocks):
+        for block in reversed(self._blocks if blocks is None else blocks):
             part = work[block.window]
             _in_place(fft.idctn, part.reshape(block.shape))
             part *= block.signs

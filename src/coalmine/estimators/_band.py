@@ -54,8 +54,9 @@ def local_level(count: int, confidence: float) -> float:
     if grid(count).size == 1:
         return miss
 
-    def excess(log_level: float) -> float:
-        return crossing_probability(count, float(np.exp(log_level))) - miss
+    @lru_cache(maxsize=2)  # the first is asked for twice
+    def excess(log_level: float) -> float:  # in logarithms, where it is almost a straight line
+        return float(np.log(crossing_probability(count, float(np.exp(log_level))) / miss))
 
     low, high = np.log(miss / grid(count).size), np.log(miss)  # Bonferroni at the one end, no correction at the other
     if excess(low) >= 0:  # confidence so near 1 that rounding decides; Bonferroni is never too large

@@ -40,9 +40,12 @@ def length(vector: Vector) -> float:
     >>> length(np.array([3.0, 4.0], dtype=np.float32))
     5.0
     """
-    total = 0.0
+    total, room = 0.0, np.empty(min(_PIECE, vector.size))
     for start in range(0, vector.size, _PIECE):
-        total += float(np.square(vector[start : start + _PIECE], dtype=np.float64).sum())
+        part = room[: min(_PIECE, vector.size - start)]
+        part[...] = vector[start : start + _PIECE]  # converted first: numpy's own conversion on the way takes twice as long
+        part *= part
+        total += float(part.sum())
     return math.sqrt(total)
 
 

@@ -16,6 +16,9 @@ from coalmine.errors import NonFiniteError
 GRAIN = 2.0**-40  # of a clip norm
 _BLOCK = 1 << 14
 _LARGEST = 2.0**22  # clip norms in one coordinate of one sum: 2^62 grains
+_SMALL = 2.0**10  # clip norms in one coordinate: 2^50 grains, which the quick way can round
+_SHIFT = 1.5 * 2.0**52  # added to a small number it leaves the nearest whole number, ties to even, in the lowest bits
+_SHIFT_BITS = np.float64(_SHIFT).view(np.int64)
 
 
 class FixedPointSum:
@@ -45,11 +48,12 @@ class FixedPointSum:
         if not largest <= _LARGEST / GRAIN * self._unit:
             what = "is NaN or infinite" if not np.isfinite(largest) else f"is beyond {_LARGEST:.3g} clip norms"
             raise NonFiniteError(f"a contribution {what} in some coordinate; it is not added.")
-        grains = np.empty(min(_BLOCK, vector.size))
+        whole = _small_grains if largest <= _SMALL / GRAIN * self._unit else _grains
+        room = np.empty(min(_BLOCK, vector.size))
         for start in range(0, vector.size, _BLOCK):  # block by block, so that all steps happen in the cache
-            part = grains[: min(_BLOCK, vector.size - start)]
+            part = room[: min(_BLOCK, vector.size - start)]
             np.multiply(vector[start : start + _BLOCK], 1 / self._unit, out=part)
-            self._total[start : start + _BLOCK] += np.rint(part, out=part).astype(np.int64)
+            self._total[start : start + _BLOCK] += whole(part)
         self.count += count
         self.below += below
 
@@ -66,3 +70,15 @@ class FixedPointSum:
     def total(self) -> NDArray[np.int64]:
         """The sum in grains, as secure aggregation would deliver it."""
         return self._total
+
+
+def _grains(values: Array) -> NDArray[np.int64]:
+    return np.rint(values, out=values).astype(np.int64)
+
+
+def _small_grains(values: Array) -> NDArray[np.int64]:
+    """The same for numbers below 2^51, in place and in half the time: the conversion is a reading of bits."""
+    values += _SHIFT
+    bits = values.view(np.int64)
+    bits -= _SHIFT_BITS
+    return bits

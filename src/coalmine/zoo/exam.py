@@ -30,7 +30,7 @@ from coalmine.zoo.settings import SETTINGS, Setting
 CAUGHT = 0.95  # of the runs of a bug that can be seen
 RISK = 0.05  # of accusing a correct run, at the confidence of the statements
 UNLIKELY = 0.001  # the chance that a right auditor fails the examination of correct runs
-_AT_ONCE = 16  # runs between two signs of progress
+_AT_ONCE = 32  # runs between two signs of progress: workers wait for each other there
 Task = tuple[Setting, Inmate | None, int]  # one run: where, what bug, and the secret seed
 
 
