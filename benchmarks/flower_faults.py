@@ -11,6 +11,7 @@ import logging
 import random
 import sys
 import tempfile
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -80,14 +81,14 @@ def local_noise(fault: bool) -> AuditResult:
     return run(lambda inner, together: inner, mods=[mod])[0]
 
 
-def secure_aggregation(fault: bool) -> AuditResult:
-    """The example `flower-secagg`, as it is."""
+def secure_aggregation(fault: bool, canaries: int = 20) -> AuditResult:
+    """The example `flower-secagg`, as it is, or with more canaries."""
     settings = tomllib.loads((EXAMPLES / "flower-secagg" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     client, server = (import_module(f"secagg_app.{name}") for name in ("client_app", "server_app"))
     with tempfile.TemporaryDirectory() as folder:
         files = {"audit-dir": f"{folder}/audit", "secret-file": f"{folder}/secret.json"}
         Path(files["secret-file"]).write_text('{"schema": "coalmine-secret/1", "secret_seed": "0x7"}\n')
-        told = {**settings, **files, "noise-multiplier": 1.0, "canaries": 40, "clip-on": "server" if fault else "clients"}
+        told = {**settings, **files, "noise-multiplier": 1.0, "canaries": canaries, "clip-on": "server" if fault else "clients"}
         context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=told)
         server.main(LocalGrid(client.app, int(told["clients"]) + int(told["canaries"]), told), context)
         return AuditResult.load(f"{folder}/audit")
@@ -103,7 +104,12 @@ def adaptive() -> dict[str, float]:
     return {**numbers(result), "first_clip_norm": CLIP / 3, "last_clip_norm": used.clipping_norm}
 
 
-FAULTS = {"weighting": weighting, "secure_aggregation": secure_aggregation, "local_noise": local_noise}
+FAULTS = {
+    "weighting": weighting,
+    "secure_aggregation": secure_aggregation,
+    "secure_aggregation_40": partial(secure_aggregation, canaries=40),
+    "local_noise": local_noise,
+}
 
 
 def numbers(result: AuditResult) -> dict[str, object]:
@@ -146,6 +152,8 @@ def main() -> None:
     text = (ROOT / "benchmarks" / "three-flower-faults.md.in").read_text()
     for name, values in found.items():
         kind = {"fault": "as it was", "repaired": "repaired"}.get(name.rpartition("_")[2], "adaptive clipping")
+        if name.startswith("secure"):
+            kind += f", {40 if '_40_' in name else 20} canaries"
         text = text.replace(f"{{{name}}}", row(kind, values))
     clip = found["adaptive"]
     text = text.replace("{first}", f"{clip['first_clip_norm']:.2g}").replace("{last}", f"{clip['last_clip_norm']:.2g}")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from coalmine.adapters.flower import Audit, LocalGrid, canary_mod, client_view, last_partitions
+from coalmine.adapters.flower import Audit, LocalGrid, Statement, canary_mod, client_view, last_partitions
 from coalmine.errors import MismatchError
 
 FALSE_ALARM = 1e-6
@@ -15,7 +15,16 @@ CANARIES, ROUNDS, CLIP = 60, 10, 0.3
 
 
 def new_audit(**options):
-    return Audit(**{"delta": 1e-5, "rounds": ROUNDS, "pool": CANARIES, "unused_rows": 3000, "secret_seed": 51, **options})
+    return Audit(
+        **{
+            "delta": 1e-5,
+            "rounds": ROUNDS,
+            "pool": CANARIES,
+            "statement": Statement(unused_rows=3000),
+            "secret_seed": 51,
+            **options,
+        }
+    )
 
 
 def train(digits, audit, noise, *, told=None):

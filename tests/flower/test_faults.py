@@ -5,13 +5,22 @@ import pytest
 from flwr.app import Array, ArrayRecord
 from flwr.clientapp.mod import LocalDpMod
 
-from coalmine.adapters.flower import Audit
+from coalmine.adapters.flower import Audit, Replies, Statement
 
 CLIENTS, ROUNDS, POOL = 60, 20, 400
 
 
 def new_audit(seed, **options):
-    return Audit(**{"delta": 1e-5, "rounds": ROUNDS, "pool": POOL, "secret_seed": seed, "unused_rows": 2000, **options})
+    return Audit(
+        **{
+            "delta": 1e-5,
+            "rounds": ROUNDS,
+            "pool": POOL,
+            "secret_seed": seed,
+            "statement": Statement(unused_rows=2000),
+            **options,
+        }
+    )
 
 
 @pytest.mark.parametrize(("largest", "word"), [(80, "VIOLATED"), (2, "not")])
@@ -25,7 +34,7 @@ def test_weighting_by_the_number_of_examples(digits, largest, word):
 
 
 def test_the_largest_number_of_examples_may_be_given(digits, tmp_path):
-    audit = new_audit(22, examples=500, out=tmp_path / "audit")
+    audit = new_audit(22, replies=Replies(examples=500), out=tmp_path / "audit")
     result = digits.train(digits.fixed_clipping(audit, 1.0, clients=CLIENTS), audit, clients=CLIENTS)
     assert result.verdict.word == "VIOLATED"
     assert '"canary_weight": 500' in (tmp_path / "audit" / "events.jsonl").read_text()

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coalmine import AuditResult
-from coalmine.adapters.flower import Audit
+from coalmine.adapters.flower import Audit, Statement
 from coalmine.cli import app as command_line
 from coalmine.errors import RunDirectoryError
 from coalmine.result import schema
@@ -22,7 +22,13 @@ SECRET = 0x5EC2E7_5EED_5EC2E7
 def finished(digits, tmp_path):
     heard = []
     audit = Audit(
-        delta=1e-5, rounds=6, pool=120, unused_rows=1000, out=tmp_path / "audit", hooks=[heard.append], secret_seed=SECRET
+        delta=1e-5,
+        rounds=6,
+        pool=120,
+        statement=Statement(unused_rows=1000),
+        out=tmp_path / "audit",
+        hooks=[heard.append],
+        secret_seed=SECRET,
     )
     digits.train(digits.fixed_clipping(audit, 0.5), audit)
     return audit, tmp_path / "audit", heard
@@ -74,7 +80,7 @@ def test_the_command_line_reads_it(finished, tmp_path):
 
 
 def test_an_interrupted_audit_cannot_be_resumed_here(digits, tmp_path):
-    audit = Audit(delta=1e-5, rounds=6, pool=120, unused_rows=1000, out=tmp_path / "audit", secret_seed=1)
+    audit = Audit(delta=1e-5, rounds=6, pool=120, statement=Statement(unused_rows=1000), out=tmp_path / "audit", secret_seed=1)
     digits.rounds(digits.fixed_clipping(audit, 0.5), audit, 2)
     with pytest.raises(RunDirectoryError, match=r"was trained by flwr.*Run the application again"):
         resume(tmp_path / "audit")
@@ -84,14 +90,16 @@ def test_equal_audits_have_equal_files(digits, tmp_path):
     texts = []
     for number in range(2):
         digits.seed(3)
-        audit = Audit(delta=1e-5, rounds=4, pool=40, unused_rows=500, out=tmp_path / f"{number}", secret_seed=2)
+        audit = Audit(
+            delta=1e-5, rounds=4, pool=40, statement=Statement(unused_rows=500), out=tmp_path / f"{number}", secret_seed=2
+        )
         digits.train(digits.fixed_clipping(audit, 0.5), audit)
         texts.append((tmp_path / f"{number}" / "result.json").read_bytes())
     assert texts[0] == texts[1]
 
 
 def test_a_fresh_secret_has_a_fingerprint(digits):
-    audit = Audit(delta=1e-5, rounds=4, pool=40, unused_rows=500)
+    audit = Audit(delta=1e-5, rounds=4, pool=40, statement=Statement(unused_rows=500))
     result = digits.train(digits.fixed_clipping(audit, 0.5), audit)
     assert len(result.training["secret_sha256"]) == 64
     assert not any("secret seed" in caveat for caveat in result.caveats)

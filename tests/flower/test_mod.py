@@ -6,7 +6,7 @@ from flwr.clientapp.mod import fixedclipping_mod
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, DifferentialPrivacyServerSideFixedClipping
 from scipy.stats import norm
 
-from coalmine.adapters.flower import Audit, LocalGrid, audited, canary_mod, last_partitions
+from coalmine.adapters.flower import Audit, LocalGrid, Statement, audited, canary_mod, last_partitions
 from coalmine.errors import MismatchError, NotEnoughCanariesError, RunDirectoryError
 
 FALSE_ALARM = 1e-6
@@ -14,7 +14,16 @@ CANARIES, ROUNDS, NOISE, CLIP = 60, 10, 2.0, 0.3
 
 
 def new_audit(seed=31, **options):
-    return Audit(**{"delta": 1e-5, "rounds": ROUNDS, "pool": CANARIES, "unused_rows": 2000, "secret_seed": seed, **options})
+    return Audit(
+        **{
+            "delta": 1e-5,
+            "rounds": ROUNDS,
+            "pool": CANARIES,
+            "statement": Statement(unused_rows=2000),
+            "secret_seed": seed,
+            **options,
+        }
+    )
 
 
 def agrees(result, effect):

@@ -5,12 +5,14 @@ import pytest
 from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, DifferentialPrivacyServerSideFixedClipping
 
-from coalmine.adapters.flower import Audit, LocalGrid, audited
+from coalmine.adapters.flower import Audit, LocalGrid, Stated, Statement, audited
 from coalmine.errors import MismatchError, NotEnoughCanariesError
 
 
 def small_audit(**options):
-    return Audit(**{"delta": 1e-5, "rounds": 3, "pool": 30, "secret_seed": 1, "unused_rows": 500, **options})
+    return Audit(
+        **{"delta": 1e-5, "rounds": 3, "pool": 30, "secret_seed": 1, "statement": Statement(unused_rows=500), **options}
+    )
 
 
 def accountant():
@@ -56,7 +58,7 @@ def test_a_strategy_that_hides_the_aggregate(digits):
 
     inner = Hiding(fraction_evaluate=0.0, min_train_nodes=20, min_available_nodes=20)
     with pytest.raises(MismatchError, match=r"hides the aggregate.*Wrap the strategy that returns"):
-        digits.train(inner, small_audit(clip_norm=1.0, noise_multiplier=1.0))
+        digits.train(inner, small_audit(stated=Stated(clip_norm=1.0, noise_multiplier=1.0)))
 
 
 def test_a_strategy_that_says_nothing(digits):
@@ -89,13 +91,22 @@ def test_a_view_that_must_know_the_clients(digits):
         def aggregate_train(self, server_round, replies):
             return super().aggregate_train(server_round, replies)
 
-    audit = small_audit(view="known-others")
+    audit = small_audit(statement=Statement(view="known-others"))
     inner = Own(fraction_evaluate=0.0, min_train_nodes=20, min_available_nodes=20)
     with pytest.raises(MismatchError, match=r"must know what the clients sent.*view='known-rounds'"):
         digits.train(digits.fixed_clipping(audit, 1.0, inner=inner), audit)
 
 
-@pytest.mark.parametrize("wrong", [{"delta": 2.0}, {"pool": 3}, {"view": "all"}, {"bound": "pointwise"}, {"rounds": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"delta": 2.0},
+        {"pool": 3},
+        {"statement": Statement(view="all")},
+        {"statement": Statement(bound="pointwise")},
+        {"rounds": 0},
+    ],
+)
 def test_arguments_are_checked_at_once(wrong):
     with pytest.raises(ValueError):
         small_audit(**wrong)

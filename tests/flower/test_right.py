@@ -19,14 +19,14 @@ from scipy.stats import norm
 
 from coalmine import gaussian_epsilon
 from coalmine._random import stream
-from coalmine.adapters.flower import Audit, LocalGrid, audited
+from coalmine.adapters.flower import Audit, LocalGrid, Statement, audited
 
 FALSE_ALARM = 1e-6
 ROUNDS, POOL, DELTA = 20, 400, 1e-5
 
 
 def new_audit(seed, **options):
-    return Audit(delta=DELTA, rounds=ROUNDS, pool=POOL, secret_seed=seed, unused_rows=2000, **options)
+    return Audit(delta=DELTA, rounds=ROUNDS, pool=POOL, secret_seed=seed, statement=Statement(unused_rows=2000), **options)
 
 
 def mean_only(estimates):
@@ -86,7 +86,9 @@ def test_known_rounds_show_what_the_clients_leave(digits, noise, tmp_path):
 
 @pytest.mark.parametrize("presentations", [4])
 def test_presentations_add_up(digits, presentations):
-    audit = Audit(delta=DELTA, rounds=ROUNDS, pool=100, presentations=presentations, secret_seed=4, unused_rows=2000)
+    audit = Audit(
+        delta=DELTA, rounds=ROUNDS, pool=100, presentations=presentations, secret_seed=4, statement=Statement(unused_rows=2000)
+    )
     assert audit.places == 20
     result = digits.train(digits.fixed_clipping(audit, 1.0), audit)
     assert result.game.participation == "4 times"
@@ -145,7 +147,9 @@ def test_canaries_do_not_change_the_metrics(digits):
 def test_the_number_of_replies_does_not_depend_on_coins(digits):
     counts = []
     for seed in range(3):
-        audit = Audit(delta=DELTA, rounds=7, pool=50, secret_seed=seed, unused_rows=500)  # 50 do not fit into 7 rounds evenly
+        audit = Audit(
+            delta=DELTA, rounds=7, pool=50, secret_seed=seed, statement=Statement(unused_rows=500)
+        )  # 50 do not fit into 7 rounds evenly
         assert audit.places == 8
 
         class Counting(digits.FedAvg):

@@ -16,7 +16,7 @@ from flwr.server.strategy import (
 )
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 
-from coalmine.adapters.flower import Audit, LocalGrid, audited_legacy, canary_mod, last_partitions
+from coalmine.adapters.flower import Audit, LocalGrid, Statement, audited_legacy, canary_mod, last_partitions
 
 CLIENTS, CANARIES, ROUNDS, CLIP = 6, 24, 3, 0.3
 TOGETHER = CLIENTS + CANARIES
@@ -36,7 +36,7 @@ class Client(NumPyClient):
 
 def run(digits, kind, noise, *, secure, clips_on_clients, seed=3, **options):
     digits.seed(seed)
-    audit = Audit(delta=1e-5, rounds=ROUNDS, pool=CANARIES, unused_rows=4000, secret_seed=41, **options)
+    audit = Audit(delta=1e-5, rounds=ROUNDS, pool=CANARIES, statement=Statement(unused_rows=4000), secret_seed=41, **options)
 
     def client_fn(context):
         return Client(digits, int(context.node_config["partition-id"])).to_client()

@@ -2,12 +2,14 @@
 
 import pytest
 
-from coalmine.adapters.flower import Audit, LocalGrid, audited
+from coalmine.adapters.flower import Audit, LocalGrid, Statement, audited
 from coalmine.errors import NotEnoughCanariesError
 
 
 def small_audit(**options):
-    return Audit(**{"delta": 1e-5, "rounds": 6, "pool": 120, "secret_seed": 1, "unused_rows": 1000, **options})
+    return Audit(
+        **{"delta": 1e-5, "rounds": 6, "pool": 120, "secret_seed": 1, "statement": Statement(unused_rows=1000), **options}
+    )
 
 
 def test_a_client_that_fails_costs_its_round(digits):

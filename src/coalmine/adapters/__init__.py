@@ -1,6 +1,7 @@
 """Audits of training that other engines run: the only room that imports a foreign federated framework.
 
     audit.py         what an application adds, whatever its engine: canaries, what they see, the result
+    options.py       what it may be told beyond that
     application.py   what an adapter tells it
     flower/          Flower: a strategy around yours, a mod for clients, a grid in this process
 
@@ -9,5 +10,6 @@ Everything ends in the same `AuditResult`, the same run directory and the same r
 
 from coalmine.adapters.application import Application, Observed
 from coalmine.adapters.audit import Audit
+from coalmine.adapters.options import Replies, Stated, Statement
 
-__all__ = ["Application", "Audit", "Observed"]
+__all__ = ["Application", "Audit", "Observed", "Replies", "Stated", "Statement"]

@@ -35,22 +35,20 @@ import numpy as np
 
 from coalmine import _validate, config
 from coalmine.adapters.application import Application, Job, Observed
+from coalmine.adapters.options import AS_EVER, NOTHING, OVER_LONG_ONES, WITHOUT_OTHERS, Replies, Stated, Statement
 from coalmine.canaries import TransformCanaries
 from coalmine.canaries.planting import Planting
 from coalmine.config import Config
 from coalmine.contracts import Array, Claim, IndexArray, Vector, plain
 from coalmine.errors import MismatchError, NotEnoughCanariesError, RunDirectoryError
 from coalmine.examination import Examination, Notebook
-from coalmine.federation import OVER_LONG, Plants
+from coalmine.federation import Plants
 from coalmine.hooks import Hook, Telling, hooks_of
 from coalmine.participation import Periods
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory, read_secret, write_secret
 from coalmine.watch import Running, Watch
 
-PRIMARY = "known-others"
-WITHOUT_OTHERS = "known-rounds"  # where an engine does not show what the clients sent
-_VIEWS: tuple[config.ViewName, ...] = ("final-model", "every-release", "known-rounds", "known-others")
 _BLIND = ("known-others", "afterwards", "unknown-rounds")  # views that subtract the clients' part
 
 
@@ -58,10 +56,8 @@ class Audit:
     """Canaries in an application's own training: who they are, what they send, what is seen of them, and what that proves.
 
     `rounds` is how many the application will train for, `presentations` in how many of them each canary of the `pool` has a
-    place. `view` decides; "auto" is the adversary who knows what all others sent, or only the rounds, if the engine does not
-    show the others. `examples` is the largest number of examples that a client may say it has, and that canaries say; by
-    default the largest seen so far. `claim` is an epsilon that the application promises, if its parameters do not tell;
-    `clip_norm` and `noise_multiplier` are for strategies that do not say theirs.
+    place. A `Statement` chooses what decides, `Replies` what canaries say of themselves, and `Stated` holds what the
+    application says of its privacy where its strategy does not; most audits need none of them.
 
     `out` is a new directory for all files, as `coalmine run` makes it; without it everything stays in memory. The secret comes
     fresh from the operating system. Where canaries are clients, both sides need the same one: a `secret_file`, which is made if
@@ -79,47 +75,24 @@ class Audit:
         rounds: int,
         pool: int = 600,
         presentations: int = 1,
-        view: str = "auto",
-        views: Sequence[str] = _VIEWS,
-        bound: str = "band",
-        also: Sequence[str] = (),
-        confidence: float = 0.95,
-        null: str = "auto",
-        layers: bool = False,
-        unused_rows: int = 8192,
-        over_long: float = OVER_LONG,
-        examples: float | None = None,
-        clip_norm: float | None = None,
-        noise_multiplier: float | None = None,
-        claim: float | None = None,
+        statement: Statement = AS_EVER,
+        replies: Replies = OVER_LONG_ONES,
+        stated: Stated = NOTHING,
         out: str | Path | None = None,
         secret_seed: int | None = None,
         secret_file: str | Path | None = None,
         hooks: Sequence[Hook | str] = (),
     ):
         self.rounds = _validate.whole("rounds", rounds, least=1)
-        self.examples = None if examples is None else _validate.positive("examples", examples)
-        self.clip_norm = None if clip_norm is None else _validate.positive("clip_norm", clip_norm)
-        self.noise_multiplier = (
-            None if noise_multiplier is None else _validate.non_negative("noise_multiplier", noise_multiplier)
-        )
-        self.claim = None if claim is None else Claim(claim, delta, "stated by the application").epsilon
-        self._told = _told(
-            privacy={"delta": delta},
-            canaries={"pool": pool, "presentations": presentations, "over_long": over_long},
-            audit={
-                "view": PRIMARY if view == "auto" else view,
-                "views": tuple(views),
-                "bound": bound,
-                "also": tuple(also),
-                "confidence": confidence,
-                "null": null,
-                "layers": layers,
-                "unused_rows": unused_rows,
-            },
-            rounds=rounds,
-        )
-        self._auto = view == "auto"
+        self.replies, self.stated = replies, stated
+        sections = {
+            "privacy": {"delta": delta},
+            "canaries": {"pool": pool, "presentations": presentations, "over_long": replies.over_long},
+            "audit": statement.section(),
+            "participation": {"rounds": rounds},
+        }
+        self._told = config.checked(sections, where="Audit")
+        self._auto = statement.view == "auto"
         self._given = secret_seed is not None
         self._seed = _secret(secret_seed, secret_file)
         self._planting = Planting.draw(Periods(presentations), pool=pool, rounds=rounds, secret_seed=self._seed)
@@ -320,7 +293,7 @@ class Audit:
         if not known and not self._auto and told.audit.view in _BLIND:
             raise MismatchError(
                 f"view {told.audit.view!r} must know what the clients sent, and {application.name} does not show it. "
-                f"Use view='{WITHOUT_OTHERS}', or view='auto'."
+                f"Use Statement(view='{WITHOUT_OTHERS}'), or 'auto'."
             )
         views = tuple(view for view in told.audit.views if known or view not in _BLIND)
         primary = WITHOUT_OTHERS if self._auto and not known else told.audit.view
@@ -359,12 +332,6 @@ def _secret(seed: int | None, file: str | Path | None) -> int:
     with suppress(FileExistsError):
         write_secret(Path(file), secrets.randbits(128))
     return read_secret(Path(file))
-
-
-def _told(*, privacy: dict[str, Any], canaries: dict[str, Any], audit: dict[str, Any], rounds: int) -> Config:
-    """Checked as a whole, as any configuration."""
-    text = {"privacy": privacy, "canaries": canaries, "audit": audit, "participation": {"rounds": rounds}}
-    return config.checked(text, where="Audit")
 
 
 def _versions() -> dict[str, str]:

@@ -36,7 +36,7 @@ def _material(setting: Setting) -> Material:
     return material(setting.told)
 
 
-_DEEP = "model.options.hidden=[96, 96, 96, 96, 96, 96]"
+_DEEP = "model.options.hidden=[93, 93, 93, 93, 93, 93]"
 _TWICE = ("participation.pattern=epochs", "participation.epochs=2", "participation.rounds=16")
 _CHAT = (
     "data.source=chat",
@@ -48,7 +48,7 @@ _CHAT = (
     "data.length=16",
     "data.packing=joined",
     "model.name=chat-lstm",
-    "model.options={embedding=16, hidden=96, tied=false}",
+    "model.options={embedding=16, hidden=91, tied=false}",
     "client.learning_rate=5.0",
     "client.max_steps=1",
     "privacy.clip_norm=1.0",
@@ -96,6 +96,7 @@ SETTINGS = {
             "16 rounds of Poisson sampling at 1/2, noise 1.5; unknown rounds, beside the amplified claim",
             (
                 "data.options.group=16",
+                "client.batch_size=16",
                 "data.users=100",
                 "participation.pattern=poisson",
                 "participation.cohort_size=50",
@@ -118,13 +119,13 @@ SETTINGS = {
         ),
         Setting(
             "dealt",
-            "8 epochs of 12 rounds, noise 1; known others",
+            "6 epochs of 12 rounds, noise 1; known others",
             (
                 "data.options.group=2",
                 "data.users=600",
                 "participation.pattern=epochs",
-                "participation.epochs=8",
-                "participation.rounds=96",
+                "participation.epochs=6",
+                "participation.rounds=72",
                 "canaries.pattern=as-clients",
                 "privacy.noise_multiplier=1.0",
                 "audit.null=law",

@@ -22,5 +22,18 @@ from coalmine.adapters.flower.grid import LocalGrid
 from coalmine.adapters.flower.legacy import audited_legacy
 from coalmine.adapters.flower.mod import canary_mod, last_partitions
 from coalmine.adapters.flower.strategy import Audited, audited
+from coalmine.adapters.options import Replies, Stated, Statement
 
-__all__ = ["Audit", "Audited", "LocalGrid", "audited", "audited_legacy", "canary_mod", "client_view", "last_partitions"]
+__all__ = [
+    "Audit",
+    "Audited",
+    "LocalGrid",
+    "Replies",
+    "Stated",
+    "Statement",
+    "audited",
+    "audited_legacy",
+    "canary_mod",
+    "client_view",
+    "last_partitions",
+]

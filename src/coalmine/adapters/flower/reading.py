@@ -60,21 +60,21 @@ class Reading:
     @property
     def clip_norm(self) -> float:
         """Of the next round; adaptive clipping changes it."""
-        if self.audit.clip_norm is not None:
-            return self.audit.clip_norm
+        if self.audit.stated.clip_norm is not None:
+            return self.audit.stated.clip_norm
         if self.private is not None:
             return float(self.private.clipping_norm)
         if self.local is not None:
             return float(self.local.clipping_norm)
         raise MismatchError(
-            f"{self.name} does not say its clip norm (clipping_norm). Give Audit(clip_norm=..., noise_multiplier=...), "
-            "as the application sets them."
+            f"{self.name} does not say its clip norm (clipping_norm). "
+            "Give Audit(stated=Stated(clip_norm=..., noise_multiplier=...)), as the application sets them."
         )
 
     def noise_multiplier(self, replies: int) -> float:
         """On the sum of so many replies, in clip norms, for all that is released: adaptive clipping also has a noisy count."""
-        if self.audit.noise_multiplier is not None:
-            return self.audit.noise_multiplier
+        if self.audit.stated.noise_multiplier is not None:
+            return self.audit.stated.noise_multiplier
         if self.private is None:
             return self._local_noise * math.sqrt(replies)
         noise, count = float(self.private.noise_multiplier), float(getattr(self.private, "clipped_count_stddev", 0.0) or 0.0)
@@ -116,8 +116,8 @@ class Reading:
     def stated(self) -> Claim | None:
         """A claim of the application's own that is known before the first round."""
         audit, local = self.audit, self.local
-        if audit.claim is not None:
-            return Claim(audit.claim, audit.delta, "stated by the application")
+        if audit.stated.claim is not None:
+            return Claim(audit.stated.claim, audit.delta, "stated by the application")
         if local is None or self.private is not None:
             return None
         times = int(audit.planting.times.max())
@@ -130,7 +130,7 @@ class Reading:
 
     def spent(self) -> Claim | None:
         """What Flower's accountant says now. It allows for clients that take part in every round, and so for all canaries."""
-        if self.accountant is None or self.audit.claim is not None:
+        if self.accountant is None or self.audit.stated.claim is not None:
             return None
         spent = self.accountant.get_privacy_spent()
         name = f"Flower's {type(self.accountant).__name__} ({self.engine}), {spent.num_releases} releases"

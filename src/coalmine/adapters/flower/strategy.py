@@ -189,7 +189,7 @@ class WithReplies(Audited):
     def __init__(self, strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = ()):
         super().__init__(strategy, audit, mods=mods)
         self._reading.refuse_wrong_canaries()
-        self._largest = audit.examples or 0.0
+        self._largest = audit.replies.examples or 0.0
 
     def _begin(self, arrays: ArrayRecord) -> None:
         self._reading.refuse_wrong_cohort(len(self._asked))
@@ -202,7 +202,7 @@ class WithReplies(Audited):
     def _join(self, number: int, answered: Sequence[Message]) -> Joined:
         planted = self.audit.planted(number)
         cohort = Cohort.of(answered, self._model, self._before, self._clip, self._reading.weight_key)
-        if self.audit.examples is None:
+        if self.audit.replies.examples is None:
             self._largest = max(self._largest, float(cohort.weights.max()))
         nothing = self._model.unmoved(self._before, self._clip)
         added = []
