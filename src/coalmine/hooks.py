@@ -22,6 +22,7 @@ import os
 import secrets
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
@@ -94,7 +95,7 @@ def hooks_of(wanted: Iterable[Hook | str]) -> list[Hook]:
     return found
 
 
-class _Writer:
+class _Writer(ABC):
     """A hook that writes for another program, which is imported when the run starts and asked for before."""
 
     name = ""
@@ -108,14 +109,14 @@ class _Writer:
     def __call__(self, event: Event) -> None:
         {"start": self._start, "round": self._round, "end": self._end}[event["event"]](event)
 
-    def _start(self, event: Event) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _start(self, event: Event) -> None: ...
 
-    def _round(self, event: Event) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _round(self, event: Event) -> None: ...
 
-    def _end(self, event: Event) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _end(self, event: Event) -> None: ...
 
 
 class TensorBoard(_Writer):

@@ -10,6 +10,7 @@ without a canary send (almost) the current model, with the same weight.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,8 +62,9 @@ class Audited(Strategy):
         self._asked: list[Message] = []
         self._layout: Layout | None = None  # until the first round
 
+    @abstractmethod
     def _join(self, number: int, answered: Sequence[Message]) -> Joined:
-        raise NotImplementedError
+        """The canaries of a round, made up or found among those that answered."""
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """As the wrapped strategy does; the first call introduces the application to the audit."""
