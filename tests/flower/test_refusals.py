@@ -62,7 +62,7 @@ def test_a_strategy_that_hides_the_aggregate(digits):
 
 
 def test_a_strategy_that_says_nothing(digits):
-    with pytest.raises(MismatchError, match=r"does not say its clip norm.*Audit\(clip_norm="):
+    with pytest.raises(MismatchError, match=r"does not say its clip norm.*Stated\(clip_norm="):
         digits.train(digits.fed_avg(), small_audit())
 
 

@@ -100,7 +100,7 @@ class RateOfExamples:
 class ShuffledAndClaimedAsSampled:
     """All clients are dealt out once in every epoch, in an order that is known, and the claim is that of Poisson sampling.
 
-    Nothing is amplified, and six presentations of a canary show more than is claimed.
+    Nothing is amplified, and eight presentations of a canary show more than is claimed.
     """
 
     @classmethod

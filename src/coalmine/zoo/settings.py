@@ -119,13 +119,13 @@ SETTINGS = {
         ),
         Setting(
             "dealt",
-            "6 epochs of 12 rounds, noise 1; known others",
+            "8 epochs of 12 rounds, noise 1; known others",
             (
                 "data.options.group=2",
                 "data.users=600",
                 "participation.pattern=epochs",
-                "participation.epochs=6",
-                "participation.rounds=72",
+                "participation.epochs=8",
+                "participation.rounds=96",
                 "canaries.pattern=as-clients",
                 "privacy.noise_multiplier=1.0",
                 "audit.null=law",
