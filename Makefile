@@ -14,8 +14,9 @@ BLOOM  := $(FLOWER)/bin/python -m pytest -n 2 --dist worksteal -q tests/flower s
 run: $(STAMP)  ## train and audit the quickstart, in runs/
 	$(BIN)/coalmine run
 
-test: $(STAMP) lint  ## all checks but those of the Flower adapter
+test: $(STAMP) $(PETALS) lint  ## all checks; those of the Flower adapter in an environment of its own
 	$(BIN)/pytest -n 2 --dist worksteal -q
+	$(BLOOM)
 
 flower: $(PETALS)  ## the checks of the Flower adapter alone
 	$(BLOOM)
