@@ -28,6 +28,7 @@ from flwr.serverapp.strategy import (
 
 from coalmine.adapters.flower import Audit, LocalGrid, audited
 from coalmine.result import AuditResult
+from coalmine.runs import write_secret
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -87,7 +88,7 @@ def secure_aggregation(fault: bool, canaries: int = 20) -> AuditResult:
     client, server = (import_module(f"secagg_app.{name}") for name in ("client_app", "server_app"))
     with tempfile.TemporaryDirectory() as folder:
         files = {"audit-dir": f"{folder}/audit", "secret-file": f"{folder}/secret.json"}
-        Path(files["secret-file"]).write_text('{"schema": "coalmine-secret/1", "secret_seed": "0x7"}\n')
+        write_secret(Path(files["secret-file"]), 7)
         told = {**settings, **files, "noise-multiplier": 1.0, "canaries": canaries, "clip-on": "server" if fault else "clients"}
         context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=told)
         server.main(LocalGrid(client.app, int(told["clients"]) + int(told["canaries"]), told), context)

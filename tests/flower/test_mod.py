@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from flwr.clientapp.mod import fixedclipping_mod
+from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, DifferentialPrivacyServerSideFixedClipping
 from scipy.stats import norm
 
-from coalmine.adapters.flower import Audit, LocalGrid, Statement, audited, canary_mod, last_partitions
+from coalmine.adapters.flower import Audit, LocalGrid, Statement, audited, canary_mod, last_partitions, make_secret
+from coalmine.adapters.flower.reading import Reading
 from coalmine.errors import MismatchError, NotEnoughCanariesError, RunDirectoryError
 
 FALSE_ALARM = 1e-6
@@ -79,7 +80,7 @@ def test_with_flowers_accountant_the_claim_is_its_own(digits):
 
 
 def test_an_accountant_for_another_delta(digits):
-    with pytest.raises(MismatchError, match=r"give Audit\(delta=1e-05\)"):
+    with pytest.raises(MismatchError, match=r"Give Audit\(delta=1e-05\)"):
         run(digits, new_audit(delta=1e-6), server_side(digits, accountant=accountant()), clip_norm=CLIP)
 
 
@@ -143,8 +144,10 @@ def test_without_any_canary_there_is_a_note_and_a_message(digits):
     audit = new_audit()
     grid = LocalGrid(digits.client_app(), digits.CLIENTS)
     strategy = DifferentialPrivacyServerSideFixedClipping(digits.fed_avg(), NOISE, CLIP, digits.CLIENTS)
+    trained = audited(strategy, audit, canaries="clients").start(grid, digits.initial_arrays(), ROUNDS)
+    assert trained.arrays  # the model is not lost
     with pytest.raises(NotEnoughCanariesError, match=r"no client was a canary.*canary_mod.*canary-id"):
-        audited(strategy, audit, canaries="clients").start(grid, digits.initial_arrays(), ROUNDS)
+        audit.result  # noqa: B018
 
 
 def test_strategies_do_not_see_who_is_a_canary(digits):
@@ -183,5 +186,90 @@ def test_both_sides_read_one_secret(tmp_path):
     other = Audit(delta=1e-5, rounds=4, pool=20, secret_file=tmp_path / "other")
     assert (first.update(3, 1.0, 500) != other.update(3, 1.0, 500)).any()
     (tmp_path / "bad").write_text("{}")
+    (tmp_path / "bad").chmod(0o600)
     with pytest.raises(RunDirectoryError, match="no file with a secret seed"):
         Audit(delta=1e-5, rounds=4, pool=20, secret_file=tmp_path / "bad")
+
+
+def test_secrets_are_kept(tmp_path):
+    assert make_secret(tmp_path / "secret")
+    assert not make_secret(tmp_path / "secret")  # it stays
+    assert not Audit(delta=1e-5, rounds=4, pool=20, secret_file=tmp_path / "secret").alone
+    (tmp_path / "secret").chmod(0o644)
+    with pytest.raises(RunDirectoryError, match="chmod 600"):
+        Audit(delta=1e-5, rounds=4, pool=20, secret_file=tmp_path / "secret")
+    with pytest.raises(RunDirectoryError, match="no folder"):
+        make_secret(tmp_path / "nowhere" / "secret")
+
+
+def asked_once(digits, strategy, server, client, **options):
+    """What the first round says, with an audit on either side."""
+    mod = canary_mod(client, who=last_partitions(CANARIES), clip_norm=CLIP, **options)
+    grid = LocalGrid(digits.client_app(mods=[mod]), digits.CLIENTS + CANARIES)
+    wrapped = audited(strategy, server, canaries="clients")
+    replies = grid.send_and_receive(wrapped.configure_train(1, digits.initial_arrays(), digits.ConfigRecord(), grid))
+    errors = [reply.error.reason for reply in replies if reply.has_error()]
+    return errors or wrapped.aggregate_train(1, replies)
+
+
+@pytest.mark.parametrize("other", [{"seed": 32}, {"pool": CANARIES + 1}], ids=["secret", "pool"])
+def test_another_audit_on_the_other_side_is_refused(digits, other):
+    with pytest.raises(MismatchError, match=r"another audit than the server.*secret_file"):
+        asked_once(digits, server_side(digits), new_audit(), new_audit(**other))
+
+
+def test_a_client_whose_secret_nobody_shares_is_refused(digits, tmp_path):
+    for client in (new_audit(None), new_audit(None, secret_file=tmp_path / "made here")):
+        errors = asked_once(digits, server_side(digits), new_audit(), client)
+        assert len(errors) == CANARIES
+        assert "secret of its own" in errors[0]
+        assert "make_secret" in errors[0]
+
+
+def test_two_clients_that_are_the_same_canary_are_refused(digits):
+    audit = new_audit()
+    mod = canary_mod(audit, who=lambda context: last_partitions(CANARIES)(context) and 7, clip_norm=CLIP)
+    grid = LocalGrid(digits.client_app(mods=[mod]), digits.CLIENTS + CANARIES)
+    with pytest.raises(MismatchError, match="two clients are canary 7"):
+        audited(server_side(digits), audit, canaries="clients").start(grid, digits.initial_arrays(), ROUNDS)
+
+
+def test_a_cohort_that_does_not_count_canary_clients_is_refused(digits):
+    strategy = DifferentialPrivacyServerSideFixedClipping(
+        digits.fed_avg(digits.CLIENTS + CANARIES), NOISE, CLIP, digits.CLIENTS
+    )
+    with pytest.raises(MismatchError, match=r"canaries among them.*num_sampled_clients=80\."):
+        run(digits, new_audit(), strategy, clip_norm=CLIP)
+
+
+def test_canary_clients_and_canary_replies_at_once_are_refused(digits):
+    audit = new_audit()
+    mod = canary_mod(audit, who=last_partitions(CANARIES), clip_norm=CLIP)
+    together = digits.CLIENTS + CANARIES
+    strategy = DifferentialPrivacyServerSideFixedClipping(digits.fed_avg(together), NOISE, CLIP, together + audit.places)
+    grid = LocalGrid(digits.client_app(mods=[mod]), together)
+    with pytest.raises(MismatchError, match="canaries twice"):
+        audited(strategy, audit).start(grid, digits.initial_arrays(), ROUNDS)
+
+
+def test_the_claim_of_local_noise_is_for_every_round_of_a_canary_client(digits):
+    """LocalDpMod promises for one reply; who answers in ten rounds is promised ten times as much."""
+    mod = LocalDpMod(clipping_norm=CLIP, sensitivity=CLIP, epsilon=5.0, delta=1e-6)
+    audit = new_audit(delta=1e-5)
+    reading = Reading(digits.fed_avg(), audit, (mod,), canary_clients=True)
+    assert reading.stated.epsilon == pytest.approx(5.0 * ROUNDS)
+    assert f"{ROUNDS} replies" in reading.stated.accountant
+
+
+def test_an_accountant_that_stops_the_training_still_states_the_claim(digits):
+    together = digits.CLIENTS + CANARIES
+    account, audit = accountant(), new_audit()
+    strategy = audited(server_side(digits, accountant=account), audit, canaries="clients")
+    grid = LocalGrid(digits.client_app(mods=[canary_mod(audit, who=last_partitions(CANARIES), clip_norm=CLIP)]), together)
+    arrays = digits.initial_arrays()
+    for number in (1, 2, 3):  # of ten
+        replies = grid.send_and_receive(strategy.configure_train(number, arrays, digits.ConfigRecord(), grid))
+        arrays, _ = strategy.aggregate_train(number, replies)
+    result = audit.result
+    assert "3 releases" in result.claim.accountant
+    assert result.claim.epsilon == pytest.approx(strategy.privacy_spent().epsilon)  # whatever the wrapped strategy has

@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping, DifferentialPrivacyServerSideFixedClipping
 
 from coalmine.adapters.flower import Audit, LocalGrid, Stated, Statement, audited
-from coalmine.errors import MismatchError, NotEnoughCanariesError
+from coalmine.errors import MismatchError, NotEnoughCanariesError, RunDirectoryError
 
 
 def small_audit(**options):
@@ -110,6 +110,41 @@ def test_a_view_that_must_know_the_clients(digits):
 def test_arguments_are_checked_at_once(wrong):
     with pytest.raises(ValueError):
         small_audit(**wrong)
+
+
+def test_noise_that_nobody_states(digits):
+    with pytest.raises(MismatchError, match=r"does not say its noise.*Stated\(claim="):
+        digits.train(digits.fed_avg(), small_audit(stated=Stated(clip_norm=1.0)))
+
+
+def test_an_audit_is_for_one_training(digits):
+    audit = small_audit()
+    strategy, grid = digits.audited(digits.fixed_clipping(audit, 1.0), audit), LocalGrid(digits.client_app(), digits.CLIENTS)
+    strategy.start(grid=grid, initial_arrays=digits.initial_arrays(), num_rounds=3)
+    with pytest.raises(MismatchError, match="has trained already"):
+        strategy.start(grid=grid, initial_arrays=digits.initial_arrays(), num_rounds=3)
+
+
+def test_a_directory_that_is_not_empty(digits, tmp_path):
+    (tmp_path / "notes").touch()
+    with pytest.raises(RunDirectoryError, match=r"Give Audit\(out=...\) another one"):
+        digits.train(digits.fixed_clipping(small_audit(), 1.0), small_audit(out=tmp_path))
+
+
+def test_looking_before_the_end_changes_nothing(digits):
+    results = []
+    for look in (False, True):
+        audit = small_audit()
+        digits.seed(5)
+        strategy = digits.audited(digits.fixed_clipping(audit, 1.0), audit)
+        grid, arrays = LocalGrid(digits.client_app(), digits.CLIENTS), digits.initial_arrays()
+        for number in (1, 2, 3):
+            replies = grid.send_and_receive(strategy.configure_train(number, arrays, digits.ConfigRecord(), grid))
+            arrays, _ = strategy.aggregate_train(number, replies)
+            if look and number < 3:
+                assert any(caveat.startswith(f"rounds: {number} of 3") for caveat in audit.result.caveats)
+        results.append(audit.result)
+    assert results[0].to_json() == results[1].to_json()
 
 
 def test_nothing_to_conclude_before_training():

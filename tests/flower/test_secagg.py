@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pytest
 from flwr.app import Context, RecordDict
 from flwr.client import NumPyClient
 from flwr.client.mod import fixedclipping_mod, secaggplus_mod
@@ -16,7 +17,9 @@ from flwr.server.strategy import (
 )
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 
+from coalmine import Scores
 from coalmine.adapters.flower import Audit, LocalGrid, Statement, audited_legacy, canary_mod, last_partitions
+from coalmine.errors import MismatchError
 
 CLIENTS, CANARIES, ROUNDS, CLIP = 6, 24, 3, 0.3
 TOGETHER = CLIENTS + CANARIES
@@ -34,7 +37,7 @@ class Client(NumPyClient):
         return self.digits.local_step(before, self.own, 0.2).to_numpy_ndarrays(), 1, {}
 
 
-def run(digits, kind, noise, *, secure, clips_on_clients, seed=3, **options):
+def run(digits, kind, noise, *, secure, clips_on_clients, seed=3, asked=TOGETHER, **options):
     digits.seed(seed)
     audit = Audit(delta=1e-5, rounds=ROUNDS, pool=CANARIES, statement=Statement(unused_rows=4000), secret_seed=41, **options)
 
@@ -45,7 +48,13 @@ def run(digits, kind, noise, *, secure, clips_on_clients, seed=3, **options):
     canaries = canary_mod(audit, who=last_partitions(CANARIES), clip_norm=CLIP, labelled=False)
     app = ClientApp(client_fn, mods=[*([secaggplus_mod] if secure else []), *clipping, canaries])
     initial = ndarrays_to_parameters(digits.initial_arrays().to_numpy_ndarrays())
-    inner = FedAvg(fraction_evaluate=0.0, min_fit_clients=TOGETHER, min_available_clients=TOGETHER, initial_parameters=initial)
+    inner = FedAvg(
+        fraction_fit=asked / TOGETHER,
+        fraction_evaluate=0.0,
+        min_fit_clients=asked,
+        min_available_clients=TOGETHER,
+        initial_parameters=initial,
+    )
     strategy = audited_legacy(kind(inner, noise, CLIP, TOGETHER), audit)
     nobody = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
     context = LegacyContext(nobody, config=ServerConfig(num_rounds=ROUNDS), strategy=strategy)
@@ -74,6 +83,18 @@ def test_the_same_is_seen_with_and_without_secure_aggregation(digits):
     assert masked > 3 * error  # and it is not nothing
 
 
+def test_masks_take_nothing_from_any_canary(digits, tmp_path):
+    """Without noise the score of every canary is the same with masks and without, up to the masks' whole numbers."""
+    for secure in (False, True):
+        out = tmp_path / f"secure {secure}"
+        kind = DifferentialPrivacyClientSideFixedClipping
+        run(digits, kind, 0.0, secure=secure, clips_on_clients=True, out=out).result  # noqa: B018
+    clear, masked = (Scores.from_npz(tmp_path / f"secure {secure}" / "scores.npz") for secure in (False, True))
+    assert (clear.inserted == masked.inserted).all()
+    assert masked.value == pytest.approx(clear.value, abs=1e-3 * clear.inserted_values.mean())
+    assert clear.inserted_values.mean() > 0
+
+
 def test_clipping_on_a_server_that_sees_only_the_mean_is_found(digits):
     audit = run(digits, DifferentialPrivacyServerSideFixedClipping, 1.0, secure=True, clips_on_clients=False)
     assert audit.result.verdict.word == "VIOLATED"
@@ -82,3 +103,19 @@ def test_clipping_on_a_server_that_sees_only_the_mean_is_found(digits):
 def test_without_secure_aggregation_the_same_strategy_clips_every_client(digits):
     audit = run(digits, DifferentialPrivacyServerSideFixedClipping, 1.0, secure=False, clips_on_clients=False)
     assert audit.result.verdict.word != "VIOLATED"
+
+
+def test_a_cohort_that_does_not_count_the_canaries_is_refused(digits):
+    def kind(inner, noise, clip, together):
+        return DifferentialPrivacyClientSideFixedClipping(inner, noise, clip, together - CANARIES)
+
+    with pytest.raises(MismatchError, match=f"canaries among them.*num_sampled_clients={TOGETHER}"):
+        run(digits, kind, 0.5, secure=False, clips_on_clients=True)
+
+
+def test_clients_that_are_not_asked_are_a_note(digits):
+    def kind(inner, noise, clip, together):
+        return DifferentialPrivacyClientSideFixedClipping(inner, noise, clip, TOGETHER - 2)
+
+    result = run(digits, kind, 0.5, secure=False, clips_on_clients=True, asked=TOGETHER - 2).result
+    assert any(caveat.startswith("canaries: not all clients were asked") for caveat in result.caveats)

@@ -2,6 +2,7 @@
 
     audit.py         what an application adds, whatever its engine: canaries, what they see, the result
     options.py       what it may be told beyond that
+    shared_secret.py what both sides know, where canaries are clients
     application.py   what an adapter tells it
     flower/          Flower: a strategy around yours, a mod for clients, a grid in this process
 
@@ -11,5 +12,6 @@ Everything ends in the same `AuditResult`, the same run directory and the same r
 from coalmine.adapters.application import Application, Observed
 from coalmine.adapters.audit import Audit
 from coalmine.adapters.options import Replies, Stated, Statement
+from coalmine.adapters.shared_secret import make_secret
 
-__all__ = ["Application", "Audit", "Observed", "Replies", "Stated", "Statement"]
+__all__ = ["Application", "Audit", "Observed", "Replies", "Stated", "Statement", "make_secret"]

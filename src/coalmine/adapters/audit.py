@@ -20,11 +20,9 @@ import hashlib
 import json
 import math
 import re
-import secrets
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from io import BytesIO
@@ -36,6 +34,7 @@ import numpy as np
 from coalmine import _validate, config
 from coalmine.adapters.application import Application, Job, Observed
 from coalmine.adapters.options import AS_EVER, NOTHING, OVER_LONG_ONES, WITHOUT_OTHERS, Replies, Stated, Statement
+from coalmine.adapters.shared_secret import secret
 from coalmine.canaries import TransformCanaries
 from coalmine.canaries.planting import Planting
 from coalmine.config import Config
@@ -46,9 +45,10 @@ from coalmine.federation import Plants
 from coalmine.hooks import Hook, Telling, hooks_of
 from coalmine.participation import Periods
 from coalmine.result import AuditResult
-from coalmine.runs import SCHEMA, RunDirectory, read_secret, write_secret
+from coalmine.runs import SCHEMA, RunDirectory
 from coalmine.watch import Running, Watch
 
+_TRACE = 0.01  # a p-value above it is no trace of canaries
 _BLIND = ("known-others", "afterwards", "unknown-rounds")  # views that subtract the clients' part
 
 
@@ -94,7 +94,7 @@ class Audit:
         self._told = config.checked(sections, where="Audit")
         self._auto = statement.view == "auto"
         self._given = secret_seed is not None
-        self._seed = _secret(secret_seed, secret_file)
+        self._seed, self._made_here = secret(secret_seed, secret_file)
         self._planting = Planting.draw(Periods(presentations), pool=pool, rounds=rounds, secret_seed=self._seed)
         self._out, self._hooks = out, hooks_of(hooks)
         self._pool: TransformCanaries | None = None
@@ -103,6 +103,7 @@ class Audit:
         self._tell = Telling()  # nobody, until it begins
         self._notes: dict[str, list[int]] = {}
         self._result: AuditResult | None = None
+        self._trouble: Exception | None = None
 
     def __repr__(self) -> str:
         return f"Audit(rounds={self.rounds}, pool={self._planting.pool}, delta={self.delta:g}, secret_seed=not shown)"
@@ -123,6 +124,17 @@ class Audit:
         return self._planting if self._job is None else self._job.plants.planting
 
     @property
+    def fingerprint(self) -> str:
+        """By which two sides know that they have the same secret and the same pool."""
+        about = f"coalmine audit {self._seed:x} {self._planting.pool} {self.rounds}"
+        return hashlib.sha256(about.encode()).hexdigest()[:32]
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else can have this secret: it was made here, and no server has begun with this very audit."""
+        return self._made_here and self._job is None
+
+    @property
     def result(self) -> AuditResult:
         """What the audit says; it concludes with what was seen if the training ended early."""
         return self.conclude()
@@ -139,6 +151,7 @@ class Audit:
         self._directory: RunDirectory | None = None
         self._notebook = Notebook()
         if self._out is not None:
+            _refuse_old(Path(self._out))
             text = self._job.written(about)
             self._directory = RunDirectory.create(self._out, config=text, secret_seed=self._seed)
         self._running = Running(told, self._job, self._job.watch, None)
@@ -196,6 +209,7 @@ class Audit:
         assigned: IndexArray | None = None,
     ) -> None:
         """What was seen of a round, and by how much the model moved; `assigned` where the engine decides who takes part."""
+        self._result = None  # whoever looked before the end saw the rounds up to then
         if assigned is not None:
             self._realised[number] = assigned
         record["seconds"], self._began = round(time.monotonic() - self._began, 4), time.monotonic()
@@ -212,14 +226,21 @@ class Audit:
         """Something that a reader of the result must know; equal notes of several rounds become one."""
         self._notes.setdefault(kind, []).append(round_number)
 
+    def give_up(self, trouble: Exception) -> None:
+        """The audit cannot be concluded. Training goes on, or ends, without it; `result` says why."""
+        self._trouble = trouble
+        sys.stderr.write(f"coalmine: there is no audit of this training: {trouble}\n")
+
     def state(self, claim: Claim) -> None:
-        """A claim that is known only after the last round, as an accountant's."""
+        """A claim that is known only while training goes on, as an accountant's."""
         if not math.isclose(claim.delta, self.delta, rel_tol=1e-9):
             raise MismatchError(f"the application claims for delta = {claim.delta:g}; give Audit(delta={claim.delta:g}).")
         self._begun.application = replace(self._begun.application, stated=replace(claim, delta=self.delta))
 
     def conclude(self) -> AuditResult:
         """What was seen, what that proves, and all files."""
+        if self._trouble is not None:
+            raise self._trouble
         if self._result is None:
             with self._tell:
                 self._result = self._concluded(self._begun)
@@ -244,7 +265,8 @@ class Audit:
         deciding, beside = examination.deciding(), examination.beside()
         training = {**job.summary(events), "secret_sha256": self._digest, "notes": self._said(self._notes)}
         result = examination.conclude(deciding, beside)
-        result = replace(result, training=plain(training), caveats=(*self._caveats(job), *result.caveats))
+        caveats = (*self._caveats(job), *self._without_trace(result), *result.caveats)
+        result = replace(result, training=plain(training), caveats=caveats)
         if self._directory is not None:
             scored = {"scores.npz": deciding[0].scores}
             scored |= {f"views/{_file(each.scores.view)}.npz": each.scores for each in (*deciding[1:], *beside)}
@@ -318,20 +340,26 @@ class Audit:
             said.append(f"rounds: {len(self._events())} of {self.rounds} released something; nothing is said about the others")
         return (*said, *self._said(self._notes))
 
+    def _without_trace(self, result: AuditResult) -> tuple[str, ...]:
+        """Canaries that are clients may have gone unplanted, and nobody but the result would know."""
+        if not self._realised or result.estimate is None or result.estimate.p_value <= _TRACE:
+            return ()
+        return (
+            "canaries: no trace of any of them was found. That is seen if noise hides them, and also if the clients have "
+            "another secret than the server, or no canary_mod: then this result says nothing",
+        )
+
     @staticmethod
     def _said(notes: Mapping[str, Sequence[int]]) -> list[str]:
         return [f"{kind} (round{'s' * (len(rounds) > 1)} {_list(rounds)})" for kind, rounds in notes.items()]
 
 
-def _secret(seed: int | None, file: str | Path | None) -> int:
-    """Given, or kept in a file that both sides of an audit read, or fresh."""
-    if seed is not None:
-        return _validate.secret("secret_seed", seed)
-    if file is None:
-        return secrets.randbits(128)
-    with suppress(FileExistsError):
-        write_secret(Path(file), secrets.randbits(128))
-    return read_secret(Path(file))
+def _refuse_old(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunDirectoryError(
+            f"{str(out)!r} already exists and is not empty: an audit writes into a directory of its own. "
+            "Give Audit(out=...) another one, or remove it. (Training of another engine is not resumed.)"
+        )
 
 
 def _versions() -> dict[str, str]:

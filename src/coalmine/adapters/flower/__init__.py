@@ -23,6 +23,7 @@ from coalmine.adapters.flower.legacy import audited_legacy
 from coalmine.adapters.flower.mod import canary_mod, last_partitions
 from coalmine.adapters.flower.strategy import Audited, audited
 from coalmine.adapters.options import Replies, Stated, Statement
+from coalmine.adapters.shared_secret import make_secret
 
 __all__ = [
     "Audit",
@@ -36,4 +37,5 @@ __all__ = [
     "canary_mod",
     "client_view",
     "last_partitions",
+    "make_secret",
 ]

@@ -10,6 +10,7 @@ from flwr.app import ArrayRecord, Message
 
 from coalmine.adapters.flower.records import Layout, arrays_of, metrics_of
 from coalmine.contracts import Array
+from coalmine.errors import MismatchError
 from coalmine.mechanisms.gaussian import length
 
 LABEL = "coalmine"  # the record by which a canary that is a client makes itself known to the audit
@@ -28,8 +29,10 @@ class Cohort:
         return int(self.weights.size)
 
     @staticmethod
-    def of(replies: Sequence[Message], layout: Layout, before: ArrayRecord, clip_norm: float, key: str) -> Cohort:
-        """Clipped as the strategy says that it does; one vector at a time."""
+    def of(
+        replies: Sequence[Message], layout: Layout, before: ArrayRecord, clip_norm: float, key: str, *, cut: bool = True
+    ) -> Cohort:
+        """Clipped as the strategy says that it does, or as they came, where clients clip; one vector at a time."""
         start, total = layout.vector(before), np.zeros(layout.dim)
         records = [{name: dict(record.items()) for name, record in metrics_of(reply)} for reply in replies]
         kinds = [_weight(record, key) for record in records]
@@ -38,7 +41,7 @@ class Cohort:
             update = layout.vector(arrays_of(reply)[1]) - start
             size = length(update)
             unclipped += size <= clip_norm
-            total += weight * min(1.0, clip_norm / size if size > 0 else 1.0) * update
+            total += weight * (clip_norm / size if cut and size > clip_norm else 1.0) * update
         return Cohort(total, weights, unclipped, _averages(records, weights) if records else {}, kinds[0] if kinds else 1)
 
 
@@ -47,10 +50,17 @@ def weight_of(reply: Message, key: str) -> float:
     return float(_weight({name: dict(record.items()) for name, record in metrics_of(reply)}, key))
 
 
-def taken_label(reply: Message) -> int | None:
+def taken_label(reply: Message, fingerprint: str) -> int | None:
     """Which canary a reply is from, if from one; the label is taken off, so that the strategy does not see it."""
     label = reply.content.pop(LABEL, None)
-    return None if label is None else int(label["canary"])
+    if label is None:
+        return None
+    if label.get("audit") != fingerprint:
+        raise MismatchError(
+            f"client canary {label['canary']} has another audit than the server: another secret, pool or number of rounds. "
+            "Make the same Audit(...) on both sides, with one secret_file that is copied to the canaries' nodes."
+        )
+    return int(label["canary"])
 
 
 def _weight(record: dict[str, dict[str, Any]], key: str) -> Any:

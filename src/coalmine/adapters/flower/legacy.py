@@ -21,7 +21,7 @@ from flwr.server.strategy import Strategy
 
 from coalmine.adapters.application import Application, Observed
 from coalmine.adapters.audit import Audit
-from coalmine.adapters.flower.reading import Reading
+from coalmine.adapters.flower.reading import Reading, concluded
 from coalmine.adapters.flower.records import Layout
 from coalmine.errors import MismatchError
 
@@ -37,7 +37,7 @@ class AuditedLegacy(Strategy):
     def __init__(self, strategy: Strategy, audit: Audit):
         super().__init__()
         self.strategy, self.audit = strategy, audit
-        self._reading = Reading(strategy, audit)
+        self._reading = Reading(strategy, audit, canary_clients=True)
         self._layout: Layout | None = None
         self._asked = 0
 
@@ -51,7 +51,10 @@ class AuditedLegacy(Strategy):
         asked = self.strategy.configure_fit(server_round, parameters, client_manager)
         self._asked = len(asked)
         if self._layout is None:
+            self._reading.refuse_wrong_cohort(self._asked)
             self._layout = self._begin(Layout.of(self._before))
+        if self._asked < client_manager.num_available():
+            self.audit.note("canaries: not all clients were asked, and those who were not count as present", server_round - 1)
         return asked
 
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
@@ -65,7 +68,7 @@ class AuditedLegacy(Strategy):
         else:
             self._observe(number, _record(aggregated[0]), came)
         if server_round == self.audit.rounds:
-            self.audit.conclude()
+            concluded(self.audit)
         return aggregated
 
     def configure_evaluate(self, server_round: int, parameters: Any, client_manager: Any) -> Any:

@@ -68,20 +68,33 @@ def canary_mod(
         if index is None or message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
             return call_next(message, context)
         name, before = arrays_of(message)
-        arrays = _sent(audit if isinstance(audit, Audit) else audit(context), index, before, _clip_of(message, clip_norm))
+        mine = audit if isinstance(audit, Audit) else audit(context)
+        _refuse_alone(mine)
+        arrays = _sent(mine, index, before, _clip_of(message, clip_norm))
         if metrics is None:
             reply = call_next(message, context)
             if reply.has_error():
                 return reply
             name = arrays_of(reply)[0]
             reply.content[name] = arrays
+        elif name.startswith("fitins"):
+            raise MismatchError("canary_mod(metrics=...) does not work with clients of the older API: leave metrics out.")
         else:
             reply = Message(RecordDict({name: arrays, "metrics": MetricRecord(dict(metrics))}), reply_to=message)
         if labelled:
-            reply.content[LABEL] = ConfigRecord({"canary": index})
+            reply.content[LABEL] = ConfigRecord({"canary": index, "audit": mine.fingerprint})
         return reply
 
     return mod
+
+
+def _refuse_alone(audit: Audit) -> None:
+    """Canaries that nobody looks for: their audit was made here, with a secret that no other side has."""
+    if audit.alone:
+        raise MismatchError(
+            "this client's audit has a secret of its own, made just now, that the server does not have. Give "
+            "Audit(secret_file=...) on both sides, a file that is there before training: the server's, or make_secret(file)."
+        )
 
 
 def _sent(audit: Audit, index: int, before: ArrayRecord, clip_norm: float) -> ArrayRecord:

@@ -34,6 +34,7 @@ class Reading:
     strategy: Strategy
     audit: Audit
     mods: tuple[Any, ...] = ()
+    canary_clients: bool = False  # who may be asked in every round
 
     @property
     def chain(self) -> list[Strategy]:
@@ -75,6 +76,11 @@ class Reading:
         """On the sum of so many replies, in clip norms, for all that is released: adaptive clipping also has a noisy count."""
         if self.audit.stated.noise_multiplier is not None:
             return self.audit.stated.noise_multiplier
+        if self.private is None and self.local is None and self.audit.stated.claim is None:
+            raise MismatchError(
+                f"{self.name} does not say its noise (noise_multiplier). Give Audit(stated=Stated(clip_norm=..., "
+                "noise_multiplier=...)), or the epsilon that is claimed, Stated(claim=...)."
+            )
         if self.private is None:
             return self._local_noise * math.sqrt(replies)
         noise, count = float(self.private.noise_multiplier), float(getattr(self.private, "clipped_count_stddev", 0.0) or 0.0)
@@ -120,7 +126,7 @@ class Reading:
             return Claim(audit.stated.claim, audit.delta, "stated by the application")
         if local is None or self.private is not None:
             return None
-        times = int(audit.planting.times.max())
+        times = audit.rounds if self.canary_clients else int(audit.planting.times.max())
         if abs(float(local.delta) * times - audit.delta) > 1e-9 * audit.delta:
             raise MismatchError(
                 f"LocalDpMod promises epsilon = {local.epsilon:g} at delta = {local.delta:g} for one reply, hence for "
@@ -150,15 +156,41 @@ class Reading:
                 "Hand over the mods that the clients run, as audited(strategy, audit, mods=[fixedclipping_mod])."
             )
 
+    @property
+    def cuts(self) -> bool:
+        """Whether the server clips; else what clients sent is summed as it came."""
+        return isinstance(self.private, _SERVER_SIDE)
+
+    def refuse_wrong_delta(self) -> None:
+        """Before training: an accountant promises for one delta, and the audit measures for one."""
+        spent = self.spent()
+        if spent is not None and not math.isclose(spent.delta, self.audit.delta, rel_tol=1e-9):
+            raise MismatchError(
+                f"Flower's accountant states epsilon for delta = {spent.delta:g}, and the audit for {self.audit.delta:g}. "
+                f"Give Audit(delta={spent.delta:g})."
+            )
+
     def refuse_wrong_cohort(self, asked: int) -> None:
         """In the first round: noise is divided by a number of replies that must count the canaries' places."""
-        together = asked + self.audit.places
-        if self.private is not None and int(self.private.num_sampled_clients) != together:
-            raise MismatchError(
-                f"num_sampled_clients={self.private.num_sampled_clients} does not count the canaries: {asked} clients are "
-                f"asked and the audit adds {self.audit.places} replies to every round, so that the noise would be divided by "
-                f"the wrong number. Set num_sampled_clients={together} (clients + audit.places)."
-            )
+        places = 0 if self.canary_clients else self.audit.places
+        together = asked + places
+        if self.private is None or int(self.private.num_sampled_clients) == together:
+            return
+        how, remedy = f"and the audit adds {places} replies to every round", " (clients + audit.places)"
+        if self.canary_clients:
+            how, remedy = "canaries among them", ""
+        raise MismatchError(
+            f"num_sampled_clients={self.private.num_sampled_clients} does not count the canaries: {asked} clients are asked, "
+            f"{how}, so that the noise would be divided by the wrong number. Set num_sampled_clients={together}{remedy}."
+        )
+
+
+def concluded(audit: Audit) -> None:
+    """After the last round; whatever is wrong with the audit, the trained model is not lost for it."""
+    try:
+        audit.conclude()
+    except Exception as trouble:  # said now, and again by whoever asks for the result
+        audit.give_up(trouble)
 
 
 def engine() -> str:

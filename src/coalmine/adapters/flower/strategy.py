@@ -23,8 +23,8 @@ from flwr.serverapp.strategy import Result, Strategy
 from coalmine import _validate
 from coalmine.adapters.application import Application, Observed
 from coalmine.adapters.audit import Audit
-from coalmine.adapters.flower.cohort import Cohort, taken_label, weight_of
-from coalmine.adapters.flower.reading import Reading, check_mods
+from coalmine.adapters.flower.cohort import LABEL, Cohort, taken_label, weight_of
+from coalmine.adapters.flower.reading import Reading, check_mods, concluded
 from coalmine.adapters.flower.records import Layout, arrays_of, copied
 from coalmine.contracts import IndexArray
 from coalmine.errors import MismatchError
@@ -58,7 +58,7 @@ class Audited(Strategy):
 
     def __init__(self, strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = ()):
         self.strategy, self.audit = strategy, audit
-        self._reading = Reading(strategy, audit, check_mods(mods))
+        self._reading = Reading(strategy, audit, check_mods(mods), isinstance(self, WithClients))
         self._asked: list[Message] = []
         self._layout: Layout | None = None  # until the first round
 
@@ -68,6 +68,8 @@ class Audited(Strategy):
 
     def configure_train(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
         """As the wrapped strategy does; the first call introduces the application to the audit."""
+        if server_round == 1 and self._layout is not None:
+            raise MismatchError("this strategy has trained already, and an audit is for one training. Wrap it in a new Audit.")
         self._before, self._clip = arrays, self._reading.clip_norm
         self._asked = list(self.strategy.configure_train(server_round, arrays, config, grid))
         if self._layout is None:
@@ -85,8 +87,11 @@ class Audited(Strategy):
             self.audit.note("no release: the strategy aggregated nothing, since clients failed or none answered", number)
         else:
             self._observe(number, arrays, joined)
+            spent = self._reading.spent()
+            if spent is not None:
+                self.audit.state(spent)
         if server_round == self.audit.rounds:
-            self._conclude()
+            concluded(self.audit)
         return arrays, metrics
 
     def configure_evaluate(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
@@ -101,6 +106,12 @@ class Audited(Strategy):
         """As the wrapped strategy does."""
         self.strategy.summary()
 
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the wrapped strategy has, as `privacy_spent()`."""
+        if name.startswith("_") or name == "strategy":
+            raise AttributeError(name)
+        return getattr(self.strategy, name)
+
     def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *args: Any, **options: Any) -> Result:
         """Train as Flower does; canaries have their rounds already, so that there must be as many."""
         if num_rounds != self.audit.rounds:
@@ -108,10 +119,14 @@ class Audited(Strategy):
                 f"num_rounds={num_rounds}, and the audit has planted its canaries in {self.audit.rounds} rounds. "
                 f"Give Audit(rounds={num_rounds})."
             )
+        if type(self.strategy).start is not Strategy.start:
+            self.audit.note("start: the wrapped strategy has a start() of its own, and Flower's was used in its place", 0)
         return super().start(grid, initial_arrays, num_rounds, *args, **options)
 
     def _begin(self, arrays: ArrayRecord) -> None:
         layout, said = Layout.of(arrays), self._reading
+        said.refuse_wrong_delta()
+        said.refuse_wrong_cohort(len(self._asked))
         self.audit.begin(
             Application(
                 name=said.name,
@@ -156,6 +171,10 @@ class Audited(Strategy):
             )
         )
 
+    def _cohort(self, clients: Sequence[Message]) -> Cohort:
+        said = self._reading
+        return Cohort.of(clients, self._model, self._before, self._clip, said.weight_key, cut=said.cuts)
+
     def _facts(self, joined: Joined) -> dict[str, float]:
         weights = joined.cohort.weights
         return {"mean_weight": float(weights.mean())} if weights.size else {}
@@ -178,12 +197,6 @@ class Audited(Strategy):
         """Replies that are added to those of clients."""
         return 0
 
-    def _conclude(self) -> None:
-        spent = self._reading.spent()
-        if spent is not None:
-            self.audit.state(spent)
-        self.audit.conclude()
-
 
 class WithReplies(Audited):
     """Canaries are replies that the server adds."""
@@ -193,17 +206,18 @@ class WithReplies(Audited):
         self._reading.refuse_wrong_canaries()
         self._largest = audit.replies.examples or 0.0
 
-    def _begin(self, arrays: ArrayRecord) -> None:
-        self._reading.refuse_wrong_cohort(len(self._asked))
-        super()._begin(arrays)
-
     @property
     def _places(self) -> int:
         return self.audit.places
 
     def _join(self, number: int, answered: Sequence[Message]) -> Joined:
         planted = self.audit.planted(number)
-        cohort = Cohort.of(answered, self._model, self._before, self._clip, self._reading.weight_key)
+        if any(LABEL in reply.content for reply in answered):
+            raise MismatchError(
+                "canaries twice: clients have canary_mod(...), and the server adds replies. Take the mod off the clients, or "
+                "say audited(strategy, audit, canaries='clients')."
+            )
+        cohort = self._cohort(answered)
         if self.audit.replies.examples is None:
             self._largest = max(self._largest, float(cohort.weights.max()))
         nothing = self._model.unmoved(self._before, self._clip)
@@ -251,10 +265,13 @@ class WithClients(Audited):
     """Canaries are real clients, that `canary_mod` makes; the server only looks, and learns from them who took part."""
 
     def _join(self, number: int, answered: Sequence[Message]) -> Joined:
-        labels = [taken_label(reply) for reply in answered]
+        labels = [taken_label(reply, self.audit.fingerprint) for reply in answered]
         canaries = np.array(sorted(label for label in labels if label is not None), dtype=np.int64)
+        twice = canaries[1:][np.diff(canaries) == 0]
+        if twice.size:
+            raise MismatchError(f"two clients are canary {twice[0]}: each needs a canary-id of its own, from 0 on.")
         clients = [reply for reply, label in zip(answered, labels, strict=True) if label is None]
-        cohort = Cohort.of(clients, self._model, self._before, self._clip, self._reading.weight_key)
+        cohort = self._cohort(clients)
         weight = sum(weight_of(reply, self._reading.weight_key) for reply in answered)
         if canaries.size == 0:
             self.audit.note("canaries: none of them answered", number)
