@@ -17,7 +17,8 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-VERSIONS = ("1.22.0", "1.26.1", "1.32.1", "1.38.0", "1.41.0")
+VERSIONS = ("1.22.0", "1.26.1", "1.32.1", "1.38.0", "1.41.0", "1.42.0")
+LIKE = {"1.42.0": "1.41.0"}  # with the dependencies of another version: it asks for a certifi that is younger than some registries
 TESTS = (
     "test_grid.py",
     "test_refusals.py",
@@ -40,8 +41,10 @@ def prepared(folder: Path, version: str) -> Path:
         ).stdout.strip()
         main = sysconfig.get_path("purelib")
         Path(site, "main-environment.pth").write_text(f"import site; site.addsitedir({main!r})\n")
-        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"flwr=={version}"]
-        subprocess.run(install, check=True)
+        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*install, f"flwr=={LIKE.get(version, version)}"], check=True)
+        if version in LIKE:
+            subprocess.run([*install, "--no-deps", f"flwr=={version}"], check=True)
         (place / "installed").touch()
     return python
 
