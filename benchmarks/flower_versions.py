@@ -18,7 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 VERSIONS = ("1.22.0", "1.26.1", "1.32.1", "1.38.0", "1.41.0", "1.42.0")
-LIKE = {"1.42.0": "1.41.0"}  # with the dependencies of another version: it asks for a certifi that is younger than some registries
+LIKE = {
+    "1.42.0": "1.41.0"
+}  # with the dependencies of another version: it asks for a certifi that is younger than some registries
 TESTS = (
     "test_grid.py",
     "test_refusals.py",
