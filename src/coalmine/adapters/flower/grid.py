@@ -108,7 +108,8 @@ class LocalGrid(Grid):
         node = message.metadata.dst_node_id
         if node - _FIRST_NODE in self.silent:
             return None
-        own = Message(copied(message.content), dst_node_id=node, message_type=message.metadata.message_type)
+        about = {"message_type": message.metadata.message_type, "group_id": message.metadata.group_id}
+        own = Message(copied(message.content), dst_node_id=node, **about)
         try:
             with self._as_in_its_own_process(node):
                 return self._app(own, self._contexts[node])
