@@ -88,6 +88,7 @@ class Watch:
     spare: int
     unused: Canaries | None  # further directions, for families that have no spare ones
     layers: tuple[Layer, ...]
+    came_through: float | None = None  # of a canary, on average, where an unknown strategy may keep less of it: measured
 
     @staticmethod
     def of(told: Config, job: Federation, secret_seed: int) -> Watch:
@@ -188,12 +189,16 @@ class Watch:
             mean       sum of g²/s²
             variance   sum of g sigma² g²/s⁴  +  (sum of |X| g/s²)²/d          all clients in one direction, in all rounds
 
-        For T rounds alike that is T/(sigma² + T |X|²/d), as a square of signal to noise. Releases that are shorter than their
-        noise alone are not what was stated, as after an optimiser on the server: nothing is promised about them.
+        For T rounds alike that is T/(sigma² + T |X|²/d), as a square of signal to noise. What an unknown strategy keeps of a
+        canary is measured, since an optimiser on the server may shrink it. Releases that are shorter than their noise alone are
+        not what was stated: nothing is promised about them.
         """
         if _too_short(records, noise, self.dim):
             return lambda factor: 0.0
-        kept, planting = min(self.plants.over_long, 1.0), self.plants.planting
+        came = self.came_through
+        if came is None:
+            came = float(np.mean([record.get("came_through", 0.0) for record in records]))
+        kept, planting = min(self.plants.over_long, max(came, 0.0), 1.0), self.plants.planting
         released = [record.get("round", place) for place, record in enumerate(records)]
         presence = planting.presence[released][:, planting.times > 0].astype(np.float64)
         spans = _spans(records)

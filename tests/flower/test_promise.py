@@ -6,6 +6,7 @@ release does not tell them from noise.
 
 import numpy as np
 import pytest
+from flwr.serverapp.strategy import FedAdam
 from scipy.stats import norm
 
 from coalmine import gaussian_epsilon
@@ -57,7 +58,9 @@ def records_of(audit, sums, clients, *, noise=NOISE, releases=1):
     inserted, found = int(audit.planting.inserted.sum()), []
     for number, size in enumerate(sums):
         square = size**2 + releases * noise**2 * DIM + releases**2 * inserted
-        found.append({"round": number, **observed(audit, number, [np.sqrt(square)], clients, releases).record()})
+        found.append(
+            {"round": number, "came_through": 1.0, **observed(audit, number, [np.sqrt(square)], clients, releases).record()}
+        )
     return found
 
 
@@ -123,6 +126,15 @@ def test_what_hides_the_canaries_is_as_long_as_estimated(same):
     assert abs(estimate.details["mean"] - np.sqrt(ROUNDS / (NOISE**2 + covered * size**2 / DIM))) <= limit
     assert result.training["mean_clients_norm"] == pytest.approx(size, rel=0.05)
     assert result.verdict.word == "INCONCLUSIVE"
+
+
+def test_what_a_strategy_keeps_of_a_canary_is_measured(digits):
+    """An optimiser on the server shrinks canaries before the noise: whoever sees a tenth of them promises little."""
+    audit = new_audit(rounds=10, pool=300, presentations=4)
+    inner = FedAdam(fraction_evaluate=0.0, min_train_nodes=5, min_available_nodes=5, eta=0.001)
+    result = digits.train(digits.fixed_clipping(audit, 1.0, clients=5, inner=inner), audit, clients=5)
+    assert result.verdict.word == "INCONCLUSIVE"
+    assert result.claim.half_noise_epsilon < result.claim.epsilon
 
 
 def test_an_application_whose_clients_nobody_knows_may_be_consistent(digits):

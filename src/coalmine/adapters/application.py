@@ -78,6 +78,7 @@ class Job:
     told: Config
     plants: Plants
     watch: Watch
+    _came: list[Array] = field(default_factory=list, repr=False)  # by round, what came through of every inserted canary
 
     @property
     def rounds(self) -> int:
@@ -105,7 +106,19 @@ class Job:
 
     def rows(self, seen: Observed) -> dict[str, Array]:
         """What the canaries see of a round."""
-        return self.watch.rows(self.round_of(seen))
+        rows = self.watch.rows(self.round_of(seen))
+        if seen.others is None and "mean" in rows:
+            amplitude, inner = rows["mean"][2], rows["mean"][3:]  # after the round and the norm
+            self._came.append(inner[self._inserted(seen)] / amplitude)
+            found = np.concatenate(self._came)
+            self.watch = replace(self.watch, came_through=float(found.mean()) if found.size else 0.0)
+        return rows
+
+    def _inserted(self, seen: Observed) -> IndexArray:
+        """The canaries that are in a round."""
+        planting = self.plants.planting
+        places = planting.assigned[seen.round] if seen.assigned is None else np.unique(seen.assigned)
+        return places[planting.inserted[places]]
 
     def take_part(self, realised: Mapping[int, IndexArray]) -> None:
         """Canaries took part in other rounds than the audit would have given them: the engine decided about that."""

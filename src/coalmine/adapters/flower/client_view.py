@@ -35,6 +35,7 @@ from coalmine.errors import MismatchError, NotEnoughCanariesError
 from coalmine.result import AuditResult
 
 _FIRST, _LAST, _ROWS, _SEEN = "coalmine.first", "coalmine.last", "coalmine.rows", "coalmine.seen"
+_KEPT = ("rounds", "releases", "norms", "came")  # of every difference
 _ROUND_KEY = "server-round"  # Flower's name for the number of the round
 
 
@@ -90,7 +91,7 @@ class ClientView:
         if _FIRST not in state:
             number, self._result = told or 1, None  # a new training
             state[_FIRST], state[_ROWS] = _kept(model), ArrayRecord()
-            nothing: dict[str, Any] = {"rounds": [], "releases": [], "norms": []}
+            nothing: dict[str, Any] = {name: [] for name in _KEPT}
             state[_SEEN] = ConfigRecord({"first": number, "last": number, "asked": 1, "told": told is not None, **nothing})
         else:
             seen = state[_SEEN]
@@ -112,9 +113,10 @@ class ClientView:
             return
         releases = number - int(seen["last"])
         application = self._application(layout, layout.vector(state[_FIRST]))
-        for kind, row in audit.job(application).rows(self._observed(latest, moved, releases, audit)).items():
+        job = audit.job(application)
+        for kind, row in job.rows(self._observed(latest, moved, releases, audit)).items():
             state[_ROWS][f"{kind}/{latest}"] = Array(row)
-        for name, value in (("rounds", latest), ("releases", releases), ("norms", norm)):
+        for name, value in (("rounds", latest), ("releases", releases), ("norms", norm), ("came", job.watch.came_through)):
             seen[name] = [*seen[name], value]
 
     def _concluded(self, audit: Audit, state: Any) -> AuditResult:
@@ -124,12 +126,12 @@ class ClientView:
         layout = Layout.of(state[_FIRST])
         first, last = layout.vector(state[_FIRST]), layout.vector(state[_LAST])
         audit.begin(self._application(layout, first))
-        for number, releases, norm in zip(seen["rounds"], seen["releases"], seen["norms"], strict=True):
+        for number, releases, norm, came in zip(*(seen[name] for name in _KEPT), strict=True):
             ending = f"/{number}"
             rows = {name.removesuffix(ending): kept[name].numpy() for name in kept if name.endswith(ending)}
             observed = self._observed(number, np.array([norm]), releases, audit)  # of the length alone
             moved = last - first if number == seen["rounds"][-1] else 0.0
-            audit.keep(number, rows, observed.record(), moved=moved, assigned=observed.assigned)
+            audit.keep(number, rows, {**observed.record(), "came_through": came}, moved=moved, assigned=observed.assigned)
             for earlier in range(number - releases + 1, number):
                 audit.note(
                     "releases that the observer saw only as a sum with the next one: it was not asked after them", earlier
