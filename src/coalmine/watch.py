@@ -36,6 +36,7 @@ from coalmine.views import (
 
 _HEAD = 3  # round, norm, amplitude
 _LEAST_NOISE = 1e-3  # of what else is in a vector: less is the rounding of single precision
+_STANDARD_ERRORS = 5.0  # of the squared length of noise
 _RUNNING = ("residual", "mean")  # kinds whose noise is new in every round
 _MEASURED = ("epsilon_measured", "epsilon_estimated", "epsilon_at_most")
 _FINAL = ("drift", "model")  # kinds that exist once, at the end
@@ -87,6 +88,7 @@ class Watch:
     spare: int
     unused: Canaries | None  # further directions, for families that have no spare ones
     layers: tuple[Layer, ...]
+    came_through: float | None = None  # of a canary, on average, where an unknown strategy may keep less of it: measured
 
     @staticmethod
     def of(told: Config, job: Federation, secret_seed: int) -> Watch:
@@ -154,6 +156,8 @@ class Watch:
         """
         if isinstance(view, (FinalModel, EveryRelease, UnknownRounds)):
             return lambda factor: 0.0
+        if view.sees != "residual" and not all("clients_norm" in record for record in records):
+            return self._visible_among_strangers(records, noise, delta)
         kept, planting = min(self.plants.over_long, 1.0), self.plants.planting
         canaries = np.array([record["canaries"] for record in records]) / self.dim
         hidden = _LEAST_NOISE**2 * (canaries + noise**2)
@@ -171,6 +175,43 @@ class Watch:
             else:
                 effect = float(np.sqrt(squares @ presence).mean())
             return float(gaussian_epsilon(0.0, 1.0, effect, 1.0, delta))
+
+        return epsilon
+
+    def _visible_among_strangers(
+        self, records: Sequence[Mapping[str, Any]], noise: float, delta: float
+    ) -> Callable[[float], float]:
+        """The same where nobody knows the clients' sums X_t: they may point the same way in all of a canary's rounds.
+
+        A row of g releases (one, as a rule) holds the canary g times, noise of variance g sigma² and clients. Rows count with
+        g/s², s² = g sigma² + |X|²/d, so that the score of a canary has
+
+            mean       sum of g²/s²
+            variance   sum of g sigma² g²/s⁴  +  (sum of |X| g/s²)²/d          all clients in one direction, in all rounds
+
+        For T rounds alike that is T/(sigma² + T |X|²/d), as a square of signal to noise. What an unknown strategy keeps of a
+        canary is measured, since an optimiser on the server may shrink it. Releases that are shorter than their noise alone are
+        not what was stated: nothing is promised about them.
+        """
+        if _too_short(records, noise, self.dim):
+            return lambda factor: 0.0
+        came = self.came_through
+        if came is None:
+            came = float(np.mean([record.get("came_through", 0.0) for record in records]))
+        kept, planting = min(self.plants.over_long, max(came, 0.0), 1.0), self.plants.planting
+        released = [record.get("round", place) for place, record in enumerate(records)]
+        presence = planting.presence[released][:, planting.times > 0].astype(np.float64)
+        spans = _spans(records)
+        rounding = _LEAST_NOISE**2 * (np.array([record["canaries"] for record in records]) / self.dim + noise**2)
+
+        def epsilon(factor: float) -> float:
+            clients = norms_of_strangers(records, noise, self.dim, factor)
+            own = spans * (noise / factor) ** 2 + rounding
+            weights = spans / (own + clients**2 / self.dim)
+            mean, variance = (weights * spans) @ presence, (weights**2 * own) @ presence
+            variance += ((weights * clients) @ presence) ** 2 / self.dim
+            effects = np.divide(kept * mean, np.sqrt(variance), out=np.zeros_like(mean), where=variance > 0)
+            return float(gaussian_epsilon(0.0, 1.0, float(effects.mean()), 1.0, delta))
 
         return epsilon
 
@@ -280,6 +321,36 @@ class Running:
             claim = accounting.claim(pattern, noise_multiplier=noise, delta=delta, relation=relation, rounds_known=True)
             self._claimed[pattern] = claim.epsilon
         return self._claimed[pattern]
+
+
+def norms_of_strangers(records: Sequence[Mapping[str, Any]], noise: float, dim: int, factor: float = 1.0) -> Array:
+    """Norms of the clients' sums that nobody knows, in clip norms, were the noise too small by a factor.
+
+    With the noise that is stated, clients are what noise and canaries leave of a release. With less noise they may be more:
+    its length does not tell one from the other. Then they are at most all of the rest, and at most all in one direction.
+    """
+    spans, squares = _spans(records), _squares(records)
+    canaries, clients = (np.array([record[name] for record in records]) for name in ("canaries", "clients"))
+    stated, lacking = (
+        np.maximum(squares - spans * (noise / much) ** 2 * dim - spans**2 * canaries, 0.0) for much in (1.0, factor)
+    )
+    return np.asarray(np.sqrt(np.maximum(stated, np.minimum(lacking, (spans * clients) ** 2))))
+
+
+def _too_short(records: Sequence[Mapping[str, Any]], noise: float, dim: int) -> bool:
+    """Whether some release is shorter than its noise alone, by more than chance."""
+    least = 1 - _STANDARD_ERRORS * np.sqrt(2 / dim)
+    return bool((_squares(records) < least * _spans(records) * noise**2 * dim).any())
+
+
+def _squares(records: Sequence[Mapping[str, Any]]) -> Array:
+    """Squared lengths of what was released, as sums and in clip norms."""
+    return np.square([record["release_norm"] * record["denominator"] / record["clip_norm"] for record in records])
+
+
+def _spans(records: Sequence[Mapping[str, Any]]) -> Array:
+    """How many releases each record is of."""
+    return np.array([float(record.get("releases", 1)) for record in records])
 
 
 def _log(kind: str, layer: Layer | None) -> str:

@@ -1,13 +1,14 @@
 """The grid in this process: what strategies and ClientApps expect of one."""
 
+import random
+import sys
+
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 
-from coalmine.adapters.flower import LocalGrid
-from coalmine.adapters.flower.records import Layout, arrays_of
-from coalmine.errors import MismatchError
+from coalmine.adapters.flower import Audit, LocalGrid, Statement
 
 
 @pytest.fixture
@@ -63,35 +64,124 @@ def test_a_grid_has_nodes(counting_app):
         LocalGrid(counting_app, 0)
 
 
-def record(**arrays):
-    return ArrayRecord({name: Array(np.asarray(value)) for name, value in arrays.items()})
+@pytest.fixture
+def drawing_app():
+    """Clients that seed the global generators, or do not, and then draw from them."""
+
+    def made(seed=None):
+        app = ClientApp()
+
+        @app.train()
+        def train(message, context):
+            if seed is not None:
+                np.random.seed(seed)
+                random.seed(seed)
+            found = {"numpy": float(np.random.random()), "python": random.random()}
+            return Message(RecordDict({"found": ConfigRecord(found)}), reply_to=message)
+
+        return app
+
+    return made
 
 
-def test_a_model_as_a_vector_and_back():
-    model = record(weight=np.ones((2, 3), "float32"), count=np.array(7), bias=np.zeros(2, "float32"))
-    layout = Layout.of(model)
-    assert layout.dim == 8
-    assert layout.floats == {"weight": slice(0, 6), "bias": slice(6, 8)}
-    moved = layout.moved(model, np.arange(8, dtype="float32"))
-    assert layout.fits(moved)
-    assert (layout.vector(moved) - layout.vector(model)).tolist() == list(range(8))
-    assert moved["count"].numpy() == 7
-    assert moved["weight"].numpy().dtype == np.float32
-    assert not layout.fits(record(weight=np.ones((2, 3))))
+def drawn(app, times=2):
+    """What two nodes drew, and what the server draws after each time."""
+    np.random.seed(7)
+    random.seed(7)
+    grid, clients, server = LocalGrid(app, 2), [], []
+    for _ in range(times):
+        replies = grid.send_and_receive(messages(grid))
+        clients.append([tuple(reply.content["found"].values()) for reply in replies])
+        server.append((np.random.random(), random.random()))
+    return clients, server
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, -3e4, 6e4])
-@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
-def test_nothing_is_almost_nothing_and_not_nothing(value, kind):
-    model = record(weight=np.full(50, value, kind))
-    layout = Layout.of(model)
-    moved = layout.vector(layout.unmoved(model, 0.1)).astype(float) - layout.vector(model).astype(float)
-    assert np.count_nonzero(moved) == 1
-    assert 0 < moved.max() <= max(2e-7, 1e-3 * abs(value))
+def test_what_the_server_draws_does_not_depend_on_its_clients(drawing_app):
+    np.random.seed(7)
+    random.seed(7)
+    alone = [(np.random.random(), random.random()) for _ in range(2)]
+    assert drawn(drawing_app())[1] == alone
+    assert drawn(drawing_app(seed=42))[1] == alone
 
 
-def test_messages_carry_one_record_of_arrays():
-    LocalGrid(lambda message, context: message, 1)
-    two = Message(RecordDict({"a": record(x=[1.0]), "b": record(x=[1.0])}), dst_node_id=1, message_type=MessageType.TRAIN)
-    with pytest.raises(MismatchError, match="2 records of arrays"):
-        arrays_of(two)
+def test_a_client_that_raises_leaves_the_servers_generators_alone():
+    def app(message, context):
+        np.random.seed(42)
+        raise RuntimeError("the battery is empty")
+
+    np.random.seed(7)
+    alone = np.random.random()
+    np.random.seed(7)
+    grid = LocalGrid(app, 1)
+    assert grid.send_and_receive(messages(grid))[0].has_error()
+    assert np.random.random() == alone
+
+
+def test_nodes_draw_numbers_of_their_own_that_can_be_repeated(drawing_app):
+    clients, server = drawn(drawing_app())
+    for place in range(2):  # NumPy's and Python's
+        numbers = [client[place] for round_ in clients for client in round_] + [after[place] for after in server]
+        assert len(set(numbers)) == len(numbers)
+    assert drawn(drawing_app()) == (clients, server)
+    seeded, _ = drawn(drawing_app(seed=42))
+    assert len({client for round_ in seeded for client in round_}) == 1  # a client that seeds gets what it asked for
+
+
+class Torch:
+    """As much of PyTorch as the grid knows: a default generator."""
+
+    def __init__(self):
+        self.default_generator, self.state = self, 1
+
+    def get_state(self):
+        return self.state
+
+    def set_state(self, state):
+        self.state = state
+
+    def manual_seed(self, seed):
+        self.state = seed
+
+
+def test_pytorchs_generator_too_where_it_is_loaded(monkeypatch):
+    torch, seen = Torch(), []
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+    def app(message, context):
+        seen.append(torch.state)
+        torch.state += 1
+        return message
+
+    grid = LocalGrid(app, 2)
+    for _ in range(2):
+        grid.send_and_receive(messages(grid))
+    first, second, *later = seen
+    assert torch.state == 1
+    assert len({torch.state, first, second}) == 3
+    assert later == [first + 1, second + 1]
+
+
+def test_pytorch_may_be_loaded_by_a_client(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+    def app(message, context):
+        monkeypatch.setitem(sys.modules, "torch", Torch())
+        return message
+
+    grid = LocalGrid(app, 2)
+    for _ in range(2):
+        assert not any(reply.has_error() for reply in grid.send_and_receive(messages(grid)))
+
+
+@pytest.mark.parametrize("seed", [None, 42])
+def test_clients_that_seed_numpy_do_not_make_a_correct_application_guilty(digits, seed):
+    """Noise of every round from one seed would be known after the first. A correct application is VIOLATED in at most 5 %."""
+    audit = Audit(delta=1e-5, rounds=5, pool=100, secret_seed=61, statement=Statement(unused_rows=1000))
+
+    def step(arrays, own, rate):
+        if seed is not None:
+            np.random.seed(seed)
+        return digits.local_step(arrays, own, rate)
+
+    result = digits.train(digits.fixed_clipping(audit, 1.0), audit, digits.client_app(step=step))
+    assert result.verdict.word != "VIOLATED"

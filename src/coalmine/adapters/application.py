@@ -14,9 +14,9 @@ from coalmine.contracts import Array, Claim, IndexArray, Release, Vector, plain
 from coalmine.federation import Planted, Plants, Round
 from coalmine.mechanisms.gaussian import length
 from coalmine.participation import Repeated, Trace
-from coalmine.watch import Watch
+from coalmine.watch import Watch, norms_of_strangers
 
-_AVERAGED = ("clients", "canaries", "places", "clients_norm", "clip_norm", "canary_share", "unclipped_clients")
+_AVERAGED = ("clients", "canaries", "places", "clip_norm", "canary_share", "unclipped_clients")
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,22 @@ class Observed:
     """What an adapter saw of a round."""
 
     round: int
-    vector: Vector  # the model after the round minus the model before it
+    vector: Vector  # the model after the round minus the model before it; over several releases, minus that before the first
     clip_norm: float
     denominator: float  # what the application divides by
     clients: int  # whose updates are in it
     inserted: int  # canaries whose updates are in it
     places: int  # canaries that had a place in it, whichever way their coins fell
-    assigned: IndexArray | None = None  # which, where the engine decides about that and not the audit
+    assigned: IndexArray | None = None  # which, where the engine decides about that and not the audit: once for each release
     others: Array | None = None  # the clients' part of `vector`, where it is known
     unclipped: int = 0  # clients whose update was short enough to pass
+    releases: int = 1  # that `vector` is the sum of; who had a place had it in all of them
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """What is written down of a round."""
+        """What is written down of a round; of clients that are not known nothing, the audit estimates what they may be."""
         together, scale = self.clients + self.places, self.denominator / self.clip_norm
-        hiding = self.vector if self.others is None else self.others  # what is not known is at most all of it
+        known = {"releases": self.releases} if self.others is None else {"clients_norm": length(self.others) * scale}
         return {
             "clients": self.clients,
             "canaries": self.inserted,
@@ -63,7 +64,7 @@ class Observed:
             "denominator": self.denominator,
             "unclipped_clients": self.unclipped / max(self.clients, 1),
             "unclipped_with_canaries": (self.unclipped + self.places - self.inserted) / max(together, 1),
-            "clients_norm": length(hiding) * scale,
+            **known,
             "release_norm": length(self.vector),
             **self.facts,
         }
@@ -77,6 +78,7 @@ class Job:
     told: Config
     plants: Plants
     watch: Watch
+    _came: list[Array] = field(default_factory=list, repr=False)  # by round, what came through of every inserted canary
 
     @property
     def rounds(self) -> int:
@@ -95,14 +97,28 @@ class Job:
 
     def round_of(self, seen: Observed) -> Round:
         """A round as our own loop would have left it."""
-        release = Release(seen.round, seen.vector, seen.clip_norm, seen.denominator)
+        release = Release(
+            seen.round, seen.vector, seen.clip_norm, seen.denominator / seen.releases
+        )  # a canary adds C/n in each
         others = np.zeros(1) if seen.others is None else seen.others
         nothing = Planted(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))  # orthogonal canaries do not see each other
         return Round(seen.round, {}, release, others, nothing, seen.vector, {})
 
     def rows(self, seen: Observed) -> dict[str, Array]:
         """What the canaries see of a round."""
-        return self.watch.rows(self.round_of(seen))
+        rows = self.watch.rows(self.round_of(seen))
+        if seen.others is None and "mean" in rows:
+            amplitude, inner = rows["mean"][2], rows["mean"][3:]  # after the round and the norm
+            self._came.append(inner[self._inserted(seen)] / amplitude)
+            found = np.concatenate(self._came)
+            self.watch = replace(self.watch, came_through=float(found.mean()) if found.size else 0.0)
+        return rows
+
+    def _inserted(self, seen: Observed) -> IndexArray:
+        """The canaries that are in a round."""
+        planting = self.plants.planting
+        places = planting.assigned[seen.round] if seen.assigned is None else np.unique(seen.assigned)
+        return places[planting.inserted[places]]
 
     def take_part(self, realised: Mapping[int, IndexArray]) -> None:
         """Canaries took part in other rounds than the audit would have given them: the engine decided about that."""
@@ -120,6 +136,7 @@ class Job:
     def summary(self, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What the training recorded, without times."""
         mean = {f"mean_{name}": float(np.mean([event[name] for event in events])) for name in _AVERAGED}
+        mean["mean_clients_norm"] = float(np.mean(self._clients_norms(events)))
         application, dim, passed = self.application, self.application.initial.size, mean["mean_unclipped_clients"]
         words = {
             "training": f"{len(events)} rounds of {mean['mean_clients']:.0f} clients, {dim:,} parameters; "
@@ -138,9 +155,15 @@ class Job:
             "in_words": words,
         }
 
+    def _clients_norms(self, events: Sequence[Mapping[str, Any]]) -> Sequence[float] | Array:
+        """Of the clients' sums, in clip norms; where they are not known, what noise and canaries leave of a release."""
+        if all("clients_norm" in event for event in events):
+            return [event["clients_norm"] for event in events]
+        return norms_of_strangers(events, self.noise_multiplier, self.application.initial.size)
+
 
 def _as_it_was(planting: Planting, realised: Mapping[int, IndexArray]) -> Planting:
-    """The rounds that canaries took part in, where the engine decided about that."""
+    """The rounds that canaries took part in, where the engine decided about that; twice in one if it is of two releases."""
     nobody = np.zeros(0, np.int64)
     assigned = tuple(realised.get(number, nobody) for number in range(planting.rounds))
     times = np.bincount(np.concatenate(assigned), minlength=planting.pool)

@@ -13,27 +13,28 @@ from coalmine.contracts import Vector
 from coalmine.errors import MismatchError
 
 _WHISKER = 1e-6  # of the clip norm: what is sent in the place of a canary that is not there
+_SINGLE = 4  # bytes
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The arrays of a model, in their order; those of whole numbers (counters) are no part of the vector."""
+    """The arrays of a model, in their order: all of them floats of single precision or better."""
 
     shapes: Mapping[str, tuple[int, ...]]
-    floats: Mapping[str, slice]  # where each array of floats is in the vector
+    floats: Mapping[str, slice]  # where each array is in the vector
 
     @staticmethod
     def of(record: ArrayRecord) -> Layout:
-        """The layout of a model."""
+        """The layout of a model; one that no canary could live in is refused."""
         shapes: dict[str, tuple[int, ...]] = {}
         floats: dict[str, slice] = {}
         start = 0
         for name, array in record.items():
             values = array.numpy()
+            _check_kind(name, values.dtype)
             shapes[name] = values.shape
-            if np.issubdtype(values.dtype, np.floating):
-                floats[name] = slice(start, start + values.size)
-                start += values.size
+            floats[name] = slice(start, start + values.size)
+            start += values.size
         return Layout(shapes, floats)
 
     @property
@@ -53,12 +54,9 @@ class Layout:
         """The model after an update."""
         arrays = {}
         for name, array in record.items():
-            place = self.floats.get(name)
-            if place is None:
-                arrays[name] = array
-                continue
             before = array.numpy()
-            arrays[name] = Array((before + update[place].reshape(before.shape)).astype(before.dtype))
+            after = before + update[self.floats[name]].reshape(before.shape)
+            arrays[name] = Array(np.asarray(after, dtype=before.dtype))  # of a single number NumPy makes no array by itself
         return ArrayRecord(arrays)
 
     def unmoved(self, record: ArrayRecord, clip_norm: float) -> ArrayRecord:
@@ -68,6 +66,22 @@ class Layout:
         first = values.reshape(-1)[:1]
         first[:] = np.maximum(first + values.dtype.type(_WHISKER * clip_norm), np.nextafter(first, values.dtype.type(np.inf)))
         return ArrayRecord({**record, name: Array(values)})
+
+
+def _check_kind(name: str, kind: np.dtype[Any]) -> None:
+    """Flower computes lengths in the arrays' own precision, scales every array in place, and averages all into floats."""
+    if np.issubdtype(kind, np.floating) and kind.itemsize >= _SINGLE:
+        return
+    if np.issubdtype(kind, np.integer) or np.issubdtype(kind, np.bool_):
+        raise MismatchError(
+            f"array {name!r} holds whole numbers ({kind}): Flower cannot clip an update that has such an array, as a canary's "
+            "must be, and averages it into floats. Leave counters out of the record that clients send, or send them as float32."
+        )
+    raise MismatchError(
+        f"array {name!r} is of kind {kind}; canaries live in float32 and float64. In half precision the length of a canary, "
+        "which is far above the clip norm, is infinite, and Flower's clipping then cuts it to nothing: the audit would see no "
+        "canary and find no fault. Send float32 arrays to the server and convert on the clients."
+    )
 
 
 def arrays_of(message: Message) -> tuple[str, ArrayRecord]:
