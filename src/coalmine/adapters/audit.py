@@ -305,7 +305,8 @@ class Audit:
     def _begun(self) -> Job:
         if self._job is None:
             raise MismatchError(
-                "nothing was trained yet: hand this audit to an adapter, as audited(strategy, audit), and train."
+                "nothing was trained yet: hand this audit to an adapter, as audited(strategy, audit), and train. An observer "
+                "on a client's side, client_view(...), concludes in the last round or by its conclude()."
             )
         return self._job
 
@@ -336,8 +337,9 @@ class Audit:
             said.append(f"claim: computed here for the canaries from the noise multiplier that {job.application.name} states")
         else:
             said.append(f"claim: {stated.accountant}; it is the application's own and was not recomputed")
-        if len(self._events()) < self.rounds:
-            said.append(f"rounds: {len(self._events())} of {self.rounds} released something; nothing is said about the others")
+        seen = sum(int(event.get("releases", 1)) for event in self._events())
+        if seen < self.rounds:
+            said.append(f"rounds: {seen} of {self.rounds} released something; nothing is said about the others")
         return (*said, *self._said(self._notes))
 
     def _without_trace(self, result: AuditResult) -> tuple[str, ...]:
