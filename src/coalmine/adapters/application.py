@@ -16,7 +16,7 @@ from coalmine.mechanisms.gaussian import length
 from coalmine.participation import Repeated, Trace
 from coalmine.watch import Watch, norms_of_strangers
 
-_AVERAGED = ("clients", "canaries", "places", "clip_norm", "canary_share", "unclipped_clients")
+_AVERAGED = ("clients", "canaries", "places", "clip_norm", "canary_share")
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,19 @@ class Observed:
     places: int  # canaries that had a place in it, whichever way their coins fell
     assigned: IndexArray | None = None  # which, where the engine decides about that and not the audit: once for each release
     others: Array | None = None  # the clients' part of `vector`, where it is known
-    unclipped: int = 0  # clients whose update was short enough to pass
+    unclipped: int | None = None  # clients whose update was short enough to pass, where that is known
     releases: int = 1  # that `vector` is the sum of; who had a place had it in all of them
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
         """What is written down of a round; of clients that are not known nothing, the audit estimates what they may be."""
         together, scale = self.clients + self.places, self.denominator / self.clip_norm
-        known = {"releases": self.releases} if self.others is None else {"clients_norm": length(self.others) * scale}
+        known: dict[str, Any] = (
+            {"releases": self.releases} if self.others is None else {"clients_norm": length(self.others) * scale}
+        )
+        if self.unclipped is not None:
+            known["unclipped_clients"] = self.unclipped / max(self.clients, 1)
+            known["unclipped_with_canaries"] = (self.unclipped + self.places - self.inserted) / max(together, 1)
         return {
             "clients": self.clients,
             "canaries": self.inserted,
@@ -62,8 +67,6 @@ class Observed:
             "canary_share": self.inserted / max(together, 1),
             "clip_norm": self.clip_norm,
             "denominator": self.denominator,
-            "unclipped_clients": self.unclipped / max(self.clients, 1),
-            "unclipped_with_canaries": (self.unclipped + self.places - self.inserted) / max(together, 1),
             **known,
             "release_norm": length(self.vector),
             **self.facts,
@@ -137,12 +140,16 @@ class Job:
         """What the training recorded, without times."""
         mean = {f"mean_{name}": float(np.mean([event[name] for event in events])) for name in _AVERAGED}
         mean["mean_clients_norm"] = float(np.mean(self._clients_norms(events)))
-        application, dim, passed = self.application, self.application.initial.size, mean["mean_unclipped_clients"]
+        application, dim = self.application, self.application.initial.size
+        passed = [event["unclipped_clients"] for event in events if "unclipped_clients" in event]
+        if passed:
+            mean["mean_unclipped_clients"] = float(np.mean(passed))
         words = {
             "training": f"{len(events)} rounds of {mean['mean_clients']:.0f} clients, {dim:,} parameters; "
             f"{application.name} on {application.engine}",
             "canaries": f"{mean['mean_places']:.0f} places in a round for {mean['mean_canaries']:.1f} canaries on average, "
-            f"{100 * mean['mean_canary_share']:.1f}% of a cohort; unclipped clients {100 * passed:.0f}%",
+            f"{100 * mean['mean_canary_share']:.1f}% of a cohort"
+            + (f"; unclipped clients {100 * float(np.mean(passed)):.0f}%" if passed else ""),
         }
         return {
             "model": application.name,

@@ -235,21 +235,23 @@ def canary_share(rounds: Sequence[Round]) -> Drawing:
     if share[0].size < 2:
         raise NothingToShow("no round recorded canaries.")
     with house_style():
-        figure, (upper, lower) = drawing(WIDTH, HEIGHT, 2)
+        unclipped = series(rounds, "unclipped_clients")  # not known where an engine shows the mean alone
+        figure, (upper, *lowers) = drawing(WIDTH, HEIGHT, 2 if unclipped[0].size else 1)
         keep = evenly(share[0].size)
         upper.fill_between(share[0][keep], 0, share[1][keep], color=ORANGE, alpha=0.22, linewidth=0, step="mid")
         _line(upper, share, color=ORANGE, drawstyle="steps-mid", linewidth=1.2)
         upper.set_ylim(0, 1.25 * max(float(share[1].max()), 0.01))
         upper.set_ylabel("canaries")
-        _line(lower, series(rounds, "unclipped_clients"), color=BLUE, label="clients alone")
-        _line(lower, series(rounds, "unclipped_with_canaries"), color=ORANGE, linestyle=(0, (4, 2)), label="with canaries")
-        lower.set_ylim(0, 1.08)
-        lower.set_ylabel("unclipped")
-        for axes in (upper, lower):
+        for lower in lowers:
+            _line(lower, unclipped, color=BLUE, label="clients alone")
+            _line(lower, series(rounds, "unclipped_with_canaries"), color=ORANGE, linestyle=(0, (4, 2)), label="with canaries")
+            lower.set_ylim(0, 1.08)
+            lower.set_ylabel("unclipped")
+            _legend(lower)
+        for axes in (upper, *lowers):
             axes.yaxis.set_major_locator(MaxNLocator(4))
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-        _round_axis(lower)
-        _legend(lower)
+        _round_axis(axes)
     return figure
 
 
