@@ -122,3 +122,17 @@ def rounds(strategy, audit, number, app=None, clients=CLIENTS):
     for place in range(1, number + 1):
         replies = grid.send_and_receive(wrapped.configure_train(place, arrays, ConfigRecord(), grid))
         arrays, _ = wrapped.aggregate_train(place, replies)
+
+
+def accountant():
+    """Flower's own, where this version has one."""
+    serverapp = pytest.importorskip("flwr.serverapp")
+    if not hasattr(serverapp, "PrivacyConfig"):
+        pytest.skip("this flwr has no accountant")
+    settings = serverapp.PrivacyConfig(
+        target_delta=1e-5,
+        population_size=100,
+        neighboring_relation=serverapp.NeighboringRelation.ADD_OR_REMOVE_ONE,
+        sampling_method=serverapp.SamplingMethod.NO_AMPLIFICATION,
+    )
+    return serverapp.RdpAccountant(settings)

@@ -46,19 +46,6 @@ def server_side(digits, **options):
     return DifferentialPrivacyServerSideFixedClipping(digits.fed_avg(together), NOISE, CLIP, together, **options)
 
 
-def accountant():
-    serverapp = pytest.importorskip("flwr.serverapp")
-    if not hasattr(serverapp, "PrivacyConfig"):
-        pytest.skip("this flwr has no accountant")
-    settings = serverapp.PrivacyConfig(
-        target_delta=1e-5,
-        population_size=1000,
-        neighboring_relation=serverapp.NeighboringRelation.ADD_OR_REMOVE_ONE,
-        sampling_method=serverapp.SamplingMethod.NO_AMPLIFICATION,
-    )
-    return serverapp.RdpAccountant(settings)
-
-
 def test_canary_clients_in_every_round_show_the_composed_epsilon(digits):
     result = run(digits, new_audit(), server_side(digits), clip_norm=CLIP)
     assert result.game.participation == f"{ROUNDS} times"
@@ -70,7 +57,7 @@ def test_canary_clients_in_every_round_show_the_composed_epsilon(digits):
 
 
 def test_with_flowers_accountant_the_claim_is_its_own(digits):
-    strategy = server_side(digits, accountant=accountant())
+    strategy = server_side(digits, accountant=digits.accountant())
     result = run(digits, new_audit(), strategy, clip_norm=CLIP)
     assert result.claim.epsilon == pytest.approx(strategy.privacy_spent().epsilon)
     assert "Flower's RdpAccountant" in result.claim.accountant
@@ -81,7 +68,7 @@ def test_with_flowers_accountant_the_claim_is_its_own(digits):
 
 def test_an_accountant_for_another_delta(digits):
     with pytest.raises(MismatchError, match=r"Give Audit\(delta=1e-05\)"):
-        run(digits, new_audit(delta=1e-6), server_side(digits, accountant=accountant()), clip_norm=CLIP)
+        run(digits, new_audit(delta=1e-6), server_side(digits, accountant=digits.accountant()), clip_norm=CLIP)
 
 
 def test_clipping_on_the_clients_cuts_canary_clients(digits):
@@ -263,7 +250,7 @@ def test_the_claim_of_local_noise_is_for_every_round_of_a_canary_client(digits):
 
 def test_an_accountant_that_stops_the_training_still_states_the_claim(digits):
     together = digits.CLIENTS + CANARIES
-    account, audit = accountant(), new_audit()
+    account, audit = digits.accountant(), new_audit()
     strategy = audited(server_side(digits, accountant=account), audit, canaries="clients")
     grid = LocalGrid(digits.client_app(mods=[canary_mod(audit, who=last_partitions(CANARIES), clip_norm=CLIP)]), together)
     arrays = digits.initial_arrays()

@@ -15,22 +15,9 @@ def small_audit(**options):
     )
 
 
-def accountant():
-    serverapp = pytest.importorskip("flwr.serverapp")
-    if not hasattr(serverapp, "PrivacyConfig"):
-        pytest.skip("this flwr has no accountant")
-    settings = serverapp.PrivacyConfig(
-        target_delta=1e-5,
-        population_size=100,
-        neighboring_relation=serverapp.NeighboringRelation.ADD_OR_REMOVE_ONE,
-        sampling_method=serverapp.SamplingMethod.NO_AMPLIFICATION,
-    )
-    return serverapp.RdpAccountant(settings)
-
-
 def test_canary_replies_in_accounted_mode(digits):
     audit = small_audit()
-    strategy = DifferentialPrivacyServerSideFixedClipping(digits.fed_avg(), 1.0, 0.3, 30, accountant=accountant())
+    strategy = DifferentialPrivacyServerSideFixedClipping(digits.fed_avg(), 1.0, 0.3, 30, accountant=digits.accountant())
     with pytest.raises(MismatchError, match=r"exactly as many.*canary_mod.*accountant=None"):
         audited(strategy, audit)
 
@@ -102,6 +89,8 @@ def test_a_view_that_must_know_the_clients(digits):
     [
         {"delta": 2.0},
         {"pool": 3},
+        {"pool": 0},
+        {"statement": {"view": "auto"}},
         {"statement": Statement(view="all")},
         {"statement": Statement(bound="pointwise")},
         {"rounds": 0},

@@ -84,6 +84,14 @@ class Audit:
         hooks: Sequence[Hook | str] = (),
     ):
         self.rounds = _validate.whole("rounds", rounds, least=1)
+        _validate.whole("pool", pool, least=1)
+        for name, given, kind in (
+            ("statement", statement, Statement),
+            ("replies", replies, Replies),
+            ("stated", stated, Stated),
+        ):
+            if not isinstance(given, kind):
+                raise ValueError(f"{name} must be a {kind.__name__}(...) of coalmine.adapters; got {given!r}.")
         self.replies, self.stated = replies, stated
         sections = {
             "privacy": {"delta": delta},

@@ -318,7 +318,8 @@ def _printed(table: Any) -> str:
 
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=1000, color_system=None, highlight=False, markup=False)
+    written = StringIO()
+    console = Console(file=written, width=1000, color_system=None, highlight=False, markup=False)
     console.width = max(shutil.get_terminal_size((140, 24)).columns, min(console.measure(table).maximum, _WIDEST))
     console.print(table)
-    return "\n".join(harmless(line.rstrip()) for line in console.file.getvalue().rstrip().split("\n"))  # type: ignore[attr-defined]
+    return "\n".join(harmless(line.rstrip()) for line in written.getvalue().rstrip().split("\n"))
