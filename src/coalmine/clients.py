@@ -206,7 +206,7 @@ class Trainer:
         try:
             for row, count in zip(rows, counts, strict=True):
                 wanted = _targets(targets[row[:count]])
-                loss = self.model.loss(flat.module(_tensor(features[row[:count]])), wanted)
+                loss = self.model.training_loss(flat.module, _tensor(features[row[:count]]), wanted)
                 gradients = torch.autograd.grad(loss, flat.parameters, allow_unused=True, materialize_grads=False)
                 velocity = _step(flat.parameters, gradients, velocity, training.learning_rate, training.momentum)
                 weight = self.model.count_terms(wanted)

@@ -9,7 +9,7 @@ from torch import nn
 
 from coalmine.data.vocabulary import PAD, SPECIAL
 from coalmine.models import MODELS, Model, chat_lstm, emnist_cnn, language, logistic, mlp, shakespeare_lstm, stack_overflow_lstm
-from coalmine.models.language import count_tokens, count_words, mean_token_loss
+from coalmine.models.language import count_tokens, count_words, loss_without_padding, mean_token_loss
 from coalmine.models.stacked import dense_shapes
 
 SMALL = {
@@ -121,6 +121,36 @@ def test_padding_is_in_no_loss_and_special_tokens_in_no_accuracy():
     wanted = [probability[row, time, targets[row, time]].log() for row, time in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))]
     assert float(mean_token_loss(outputs, targets)) == pytest.approx(-float(sum(wanted)) / 5, rel=1e-6)
     assert float(mean_token_loss(outputs, torch.zeros_like(targets))) == 0.0
+
+
+@pytest.mark.parametrize("lengths", [(7, 7, 7), (2, 5, 1), (3, 0, 3), (0, 0, 0), (4, 1, 7)])
+@pytest.mark.parametrize(
+    "model",
+    [
+        chat_lstm(vocabulary=30, embedding=5, hidden=6),
+        chat_lstm(vocabulary=30, embedding=5, hidden=6, layers=2, tied=False),
+        stack_overflow_lstm(vocabulary=30, embedding=5, hidden=6),
+    ],
+    ids=["tied", "untied", "projected"],
+)
+def test_a_loss_without_padding_is_the_loss(model, lengths):
+    """Value and gradients, whatever part of the rows is padding, and whatever stands where no target does."""
+    rng = np.random.default_rng(3)
+    tokens = torch.from_numpy(rng.integers(0, 30, (3, 7)))
+    targets = torch.from_numpy(rng.integers(1, 30, (3, 7)))
+    for row, length in zip(targets, lengths, strict=True):
+        row[length:] = PAD
+    flat = model.flat()
+    losses = mean_token_loss(flat.module(tokens), targets), loss_without_padding(flat.module, tokens, targets)
+    assert losses[1].item() == pytest.approx(losses[0].item(), rel=1e-6)
+    usual, short = (torch.autograd.grad(loss, flat.parameters, materialize_grads=True, allow_unused=True) for loss in losses)
+    for one, other in zip(usual, short, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-7)
+
+
+def test_a_loss_without_padding_needs_its_own_module():
+    with pytest.raises(TypeError, match="Linear is no NextToken"):
+        loss_without_padding(nn.Linear(2, 2), torch.zeros(1, 2), torch.zeros(1, 2))
 
 
 def test_the_image_model_is_the_usual_one_with_the_hidden_layer_permuted():

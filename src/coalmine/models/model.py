@@ -54,7 +54,8 @@ class Model:
 
     Any module goes: `Model("mine", build)` with a function that builds it (of a module, so that it can be pickled) and, if the
     targets are not classes, a loss of one's own. `loss` is a mean, of `count_terms(targets)` terms; `count_correct` gives how
-    many predictions are right and how many count.
+    many predictions are right and how many count. `direct_loss` is a shorter way from module, features and targets to the same
+    loss, for models whose outputs cost much and do not all count.
 
     Features of `"numbers"` become float32, bytes being grey values of 0 to 255 that become 0 to 1; `"tokens"` become int64;
     with `"any"` floats and bytes are numbers, all other integers tokens.
@@ -73,6 +74,7 @@ class Model:
     count_correct: Callable[[Tensor, Tensor], tuple[int, int]] = count_largest
     count_terms: Callable[[Tensor], int] = count_rows
     features: str = "any"
+    direct_loss: Callable[[nn.Module, Tensor, Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
         _validate.one_of("features", self.features, FEATURES)
@@ -104,6 +106,10 @@ class Model:
         """A module; what is random and not trainable in it is the same wherever it is built with this seed."""
         with _own_randomness(int(stream(seed, "initial parameters").integers(2**63))):
             return self.build()
+
+    def training_loss(self, module: nn.Module, features: Tensor, targets: Tensor) -> Tensor:
+        """The loss of a batch, by the shorter way if there is one."""
+        return self.loss(module(features), targets) if self.direct_loss is None else self.direct_loss(module, features, targets)
 
     def inputs(self, features: NDArray[Any]) -> NDArray[Any]:
         """Features of a data set as this model takes them; without a copy where they already are so."""
