@@ -42,6 +42,22 @@ def test_table2_end_to_end(table2):
     assert any("not Stack Overflow" in note for note in table2.notes)
 
 
+def test_the_document_holds_what_the_runs_said(table2):
+    runs = table2.to_dict()["runs"]
+    assert list(runs) == [f"chat-noise{noise}-times1" for noise in ("0", "0.0496", "0.0986", "0.2317")]
+    for run in runs.values():
+        others = run["views"]["known others"]
+        assert run["rounds"] == 8 and 0 <= run["accuracy"] <= 1 and len(run["model_sha256"]) == 64
+        assert others["bound"]["valid"] and others["bound"]["epsilon"] <= float(others["claim"])  # without noise "Infinity"
+    assert "secret" not in str(runs)
+
+
+def test_every_noise_is_checked(table2):
+    """Three views within their claims, and their order; the analytic value where there is noise."""
+    for noise, checks in (("0", 5), ("0.0496", 6), ("0.0986", 6), ("0.2317", 6)):
+        assert sum(check.text.startswith((f"noise {noise},", f"noise {noise}:")) for check in table2.checks) == checks
+
+
 def test_a_finished_run_is_only_read(table2, ask, monkeypatch):
     def never(*_, **__):
         raise AssertionError("this run is finished")

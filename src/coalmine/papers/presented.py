@@ -13,8 +13,8 @@ from coalmine.config import Config
 from coalmine.papers.experiment import Ask
 from coalmine.papers.families import chat, mnist
 from coalmine.papers.outcome import Check, Outcome, Row, in_order
-from coalmine.papers.real import DRIFT
-from coalmine.papers.trained import FINAL, Trained, obtain, seconds_of
+from coalmine.papers.real import DRIFT, analytic_check
+from coalmine.papers.trained import FINAL, Trained, obtain, records, seconds_of
 
 TIMES = (1, 2, 4, 8)
 CHAT_NOISES = (0.0, 0.0496, 0.0986, 0.2317)
@@ -55,7 +55,8 @@ def figure1(ask: Ask) -> Outcome:
         tuple(rows),
         error="standard error over canaries",
         notes=("Real runs: chats in clients of eight utterances, each client once; not Stack Overflow.",),
-        about=ask.about(training_seconds=_seconds(grid)),
+        about=ask.about(training_seconds=seconds_of(_runs(grid))),
+        details={"runs": records(_runs(grid))},
         figure=figure,
     )
 
@@ -114,7 +115,9 @@ def _epsilons(ask: Ask, name: str, title: str, grid: Grid, note: str) -> Outcome
         )
         checks.append(Check(text, mean_last > mean_first))
         for times, run in line.items():
-            checks.append(Check(f"noise {noise:g}, {times} presentations: no valid bound above its claim", _valid(run)))
+            words = f", {times} presentations"
+            checks.append(Check(f"noise {noise:g}{words}: no valid bound above its claim", _valid(run)))
+            checks += analytic_check(noise, run, words)
 
     def figure() -> Any:
         from coalmine.papers.figures import presentation_bars
@@ -128,13 +131,14 @@ def _epsilons(ask: Ask, name: str, title: str, grid: Grid, note: str) -> Outcome
         error="standard error, by drawing canaries again",
         checks=tuple(checks),
         notes=(note,),
-        about=ask.about(training_seconds=_seconds(grid)),
+        about=ask.about(training_seconds=seconds_of(_runs(grid))),
+        details={"runs": records(_runs(grid))},
         figure=figure,
     )
 
 
-def _seconds(grid: Grid) -> int:
-    return seconds_of(run for line in grid.values() for run in line.values())
+def _runs(grid: Grid) -> list[Trained]:
+    return [run for line in grid.values() for run in line.values()]
 
 
 def _valid(run: Trained) -> bool:

@@ -11,7 +11,7 @@ from coalmine.papers.outcome import Check, Row, in_order
 from coalmine.papers.trained import Trained
 
 WIDTH = 3.3  # standard errors that a check allows: one in a thousand is missed by chance
-OTHERS, ROUNDS, DRIFT = "known others", "known rounds", "final model"
+VIEWS = OTHERS, ROUNDS, DRIFT = "known others", "known rounds", "final model"
 
 
 def epsilon_rows(printed: Printed, real: Mapping[float, Trained]) -> list[Row]:
@@ -41,7 +41,7 @@ def own_rows(real: Mapping[float, Trained]) -> list[Row]:
     """Our own statements beside: estimate of whoever knows all others, of whoever knows the rounds, of the final model."""
     rows = []
     for noise, run in real.items():
-        for view in (OTHERS, ROUNDS, DRIFT):
+        for view in VIEWS:
             estimate, bound, claim = run.stated(view)
             at_least = f"at least {bound.epsilon:.3g} ({bound.method}), claim {claim:.3g}"
             at_least += "; without noise what is left is rounding" if not noise and view == OTHERS else ""
@@ -53,24 +53,44 @@ def own_rows(real: Mapping[float, Trained]) -> list[Row]:
 
 
 def own_checks(real: Mapping[float, Trained]) -> list[Check]:
-    """What must be true on real data, for every noise. Without noise nothing is claimed, and what is left is rounding."""
-    return [check for noise, run in real.items() if noise for check in _checks(noise, run)]
+    """What must be true on real data, for every noise."""
+    return [check for noise, run in real.items() for check in (*_within(noise, run), *_ordered(noise, run))]
 
 
-def _checks(noise: float, run: Trained) -> Iterator[Check]:
-    others, rounds = (_Stated.of(run, view) for view in (OTHERS, ROUNDS))
-    for each in (others, rounds):
+def analytic_check(noise: float, run: Trained, words: str = "") -> list[Check]:
+    """Who knows all others sees the analytic value. Without noise there is none: nothing is claimed, and rounding is left."""
+    if not noise:
+        return []
+    others = _Stated.of(run, OTHERS)
+    near = abs(others.epsilon - others.claim) <= WIDTH * others.error
+    text = f"noise {noise:g}{words}: {OTHERS} gives the analytic value, {others.epsilon:.4g} for {others.claim:.4g}"
+    return [Check(text, near)]
+
+
+def _within(noise: float, run: Trained) -> Iterator[Check]:
+    """Bound, estimate and claim of each view stand in this order."""
+    for each in (_Stated.of(run, view) for view in VIEWS):
+        slack = WIDTH * each.error
+        good = each.bound <= min(each.epsilon + slack, each.claim) and each.epsilon - slack <= each.claim
         text = (
             f"noise {noise:g}, {each.view}: valid bound {each.bound:.3g} <= estimate {each.epsilon:.3g} ± {each.error:.2g} "
             f"<= claim {each.claim:.3g}, within {WIDTH:g} standard errors"
         )
-        slack = WIDTH * each.error
-        good = each.bound <= min(each.epsilon + slack, each.claim) and each.epsilon - slack <= each.claim
         yield Check(text, good)
-    near = abs(others.epsilon - others.claim) <= WIDTH * others.error
-    yield Check(f"noise {noise:g}: {OTHERS} gives the analytic value, {others.epsilon:.4g} for {others.claim:.4g}", near)
-    more = rounds.epsilon <= others.epsilon + WIDTH * math.hypot(rounds.error, others.error)
-    yield Check(f"noise {noise:g}: who knows the rounds alone sees no more than who knows all others", more)
+
+
+def _ordered(noise: float, run: Trained) -> Iterator[Check]:
+    """Who knows more sees no less; who knows everything sees what the accountant says."""
+    yield from analytic_check(noise, run)
+    others, rounds, final = (_Stated.of(run, view) for view in VIEWS)
+    for less, more, words in (
+        (rounds, others, "who knows the rounds alone sees no more than who knows all others"),
+        (final, rounds, "who has the final model alone sees no more than who knows the rounds"),
+    ):
+        slack = WIDTH * math.hypot(less.error, more.error)
+        yield Check(
+            f"noise {noise:g}: {words}, {less.epsilon:.3g} and {more.epsilon:.3g}", less.epsilon <= more.epsilon + slack
+        )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ a real run has the verdict "same shape" if it stands in the paper's order within
 
 from __future__ import annotations
 
+from typing import Any
+
 from coalmine.papers.experiment import Ask
 from coalmine.papers.modelled import COLUMNS, modelled
 from coalmine.papers.noise_model import Run, Simulated, measure
@@ -19,6 +21,7 @@ def table2(ask: Ask) -> Outcome:
     """The model, the model without momentum, and the runs."""
     rows: list[Row] = []
     checks: list[Check] = []
+    details: dict[str, Any] = {}
     notes = ["Real runs: chats in clients of eight utterances, not Stack Overflow. The paper's numbers are of one run each."]
     if ask.part != "runs":
         rows += [*modelled(ask, TABLE2), *_without_momentum(ask)]
@@ -30,13 +33,14 @@ def table2(ask: Ask) -> Outcome:
     if ask.part != "model":
         from coalmine.papers.families import chat  # these need torch, the model does not
         from coalmine.papers.real import epsilon_rows, own_checks, own_rows
-        from coalmine.papers.trained import obtain, seconds_of
+        from coalmine.papers.trained import obtain, records, seconds_of
 
         runs = obtain(ask, dict(chat(ask, noise) for noise in TABLE2.noises))
         real = dict(zip(TABLE2.noises, runs.values(), strict=True))
         rows += [*epsilon_rows(TABLE2, real), *own_rows(real)]
         checks += own_checks(real)
         about["training_seconds"] = seconds_of(real.values())
+        details["runs"] = records(real.values())
     return Outcome(
         "table2" if ask.part is None else f"table2-{ask.part}",
         f"Table 2, epsilon against noise, all iterates and final model; delta = {TABLE2.delta:.3g}",
@@ -45,6 +49,7 @@ def table2(ask: Ask) -> Outcome:
         checks=tuple(checks),
         notes=tuple(notes),
         about=about,
+        details=details,
     )
 
 

@@ -37,6 +37,22 @@ from coalmine.training import Finished, resume, run
 LARGEST = "every release, after momentum"
 FINAL = "final model, with its start"
 _DRAWS = 60  # of a standard error
+_RECORDED = (
+    "model",
+    "parameters",
+    "users",
+    "rounds",
+    "participation",
+    "accuracy",
+    "accuracy_error",
+    "baseline_accuracy",
+    "mean_clients",
+    "mean_canary_share",
+    "mean_unclipped_clients",
+    "mean_clients_norm",
+    "config_sha256",
+    "model_sha256",
+)
 _TIMED = 4  # rounds, of which the first does not count
 
 
@@ -62,6 +78,11 @@ def obtain(ask: Ask, wanted: Mapping[str, Config], *, apart: bool = False) -> di
 def seconds_of(runs: Iterable[Trained]) -> int:
     """How long the rounds of all these runs took, whenever they were made."""
     return round(sum(run.seconds for run in runs))
+
+
+def records(runs: Iterable[Trained]) -> dict[str, dict[str, Any]]:
+    """By name, what is behind the numbers: for the JSON document of an experiment."""
+    return {run.path.name: run.record for run in runs}
 
 
 @dataclass(frozen=True)
@@ -186,6 +207,21 @@ class Trained:
     def seconds(self) -> float:
         """How long its rounds took."""
         return sum(float(event["seconds"]) for event in RunDirectory.open(self.path).events() if "seconds" in event)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What it trained, how well, and what each view says of it."""
+        training = self.finished.training
+        kept = {name: training.get(name) for name in _RECORDED}
+        if self.finished.result is None:
+            return {**kept, "seconds": round(self.seconds)}
+        said = {}
+        for view in (self.result.setting["view"], *(each.view for each in self.result.views)):
+            estimate, bound, claim = self.stated(view)
+            about = None if estimate is None else {"epsilon": estimate.epsilon, "low": estimate.low, "high": estimate.high}
+            at_least = {"epsilon": bound.epsilon, "method": bound.method, "valid": bound.valid}
+            said[view] = {"estimate": about, "bound": at_least, "claim": claim}
+        return {**kept, "seconds": round(self.seconds), "delta": self.delta, "views": said}
 
     def pool(self, view: str) -> Scores:
         """The scores of the pool in a view, without directions that were never to be inserted."""
