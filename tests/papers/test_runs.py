@@ -5,7 +5,7 @@ import os
 import pytest
 
 from coalmine.errors import RunDirectoryError
-from coalmine.papers import families, trained
+from coalmine.papers import families, linear, trained
 from coalmine.papers.experiment import Ask
 from coalmine.papers.registry import experiment
 from coalmine.papers.trained import Trained, obtain
@@ -53,8 +53,8 @@ def test_the_document_holds_what_the_runs_said(table2):
 
 
 def test_every_noise_is_checked(table2):
-    """Three views within their claims, and their order; the analytic value where there is noise."""
-    for noise, checks in (("0", 5), ("0.0496", 6), ("0.0986", 6), ("0.2317", 6)):
+    """Three views within their claims, and their order; what canaries leave; the analytic value where there is noise."""
+    for noise, checks in (("0", 6), ("0.0496", 7), ("0.0986", 7), ("0.2317", 7)):
         assert sum(check.text.startswith((f"noise {noise},", f"noise {noise}:")) for check in table2.checks) == checks
 
 
@@ -128,6 +128,13 @@ def test_presentations(ask):
     assert [(row.place["noise"], row.place["times"]) for row in found.rows] == [(0.0, 1), (0.0, 4), (0.2317, 1), (0.2317, 4)]
     assert found.passed, [str(check) for check in found.checks]
     assert experiment("figure1")(ask).figure is not None
+
+
+def test_canaries_are_in_the_model_as_they_were_put_there(ask):
+    (run,) = obtain(ask, dict([families.chat(ask, 0.0, 4)])).values()
+    assert linear.cosine_check("here", run).passed
+    width = run.seen.final.std(ddof=1) / run.seen.final.size**0.5
+    assert linear.predicted_cosine(run) > 3.3 * width  # without what canaries add the check would fail
 
 
 @with_files

@@ -12,6 +12,7 @@ from typing import Any
 from coalmine.config import Config
 from coalmine.papers.experiment import Ask
 from coalmine.papers.families import chat, mnist
+from coalmine.papers.linear import cosine_check
 from coalmine.papers.outcome import Check, Outcome, Row, in_order
 from coalmine.papers.real import DRIFT, analytic_check
 from coalmine.papers.trained import FINAL, Trained, obtain, records, seconds_of
@@ -25,11 +26,13 @@ Grid = Mapping[float, Mapping[int, Trained]]
 def figure1(ask: Ask) -> Outcome:
     """Densities of the cosines with the final model."""
     grid = _grid(ask, chat, CHAT_NOISES)
-    rows = []
+    rows: list[Row] = []
+    checks: list[Check] = []
     for noise, line in grid.items():
         means = [float(run.seen.final.mean()) for run in line.values()]
         errors = [float(run.seen.final.std(ddof=1)) / run.seen.final.size**0.5 for run in line.values()]
         good = in_order(list(line), means, errors)
+        checks += [cosine_check(f"noise {noise:g}, {times} presentations", run) for times, run in line.items()]
         for times, mean, error, fits in zip(line, means, errors, good, strict=True):
             width = float(line[times].seen.final.std(ddof=1))
             rows.append(
@@ -54,6 +57,7 @@ def figure1(ask: Ask) -> Outcome:
         "Figure 1, cosines of inserted canaries with the final model, by noise and presentations",
         tuple(rows),
         error="standard error over canaries",
+        checks=tuple(checks),
         notes=("Real runs: chats in clients of eight utterances, each client once; not Stack Overflow.",),
         about=ask.about(training_seconds=seconds_of(_runs(grid))),
         details={"runs": records(_runs(grid))},

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from coalmine.papers.linear import cosine_check
 from coalmine.papers.modelled import COLUMNS, Printed
 from coalmine.papers.outcome import Check, Row, in_order
 from coalmine.papers.trained import Trained
@@ -54,7 +55,10 @@ def own_rows(real: Mapping[float, Trained]) -> list[Row]:
 
 def own_checks(real: Mapping[float, Trained]) -> list[Check]:
     """What must be true on real data, for every noise."""
-    return [check for noise, run in real.items() for check in (*_within(noise, run), *_ordered(noise, run))]
+    found: list[Check] = []
+    for noise, run in real.items():
+        found += [*_within(noise, run), *_ordered(noise, run), cosine_check(f"noise {noise:g}", run)]
+    return found
 
 
 def analytic_check(noise: float, run: Trained, words: str = "") -> list[Check]:

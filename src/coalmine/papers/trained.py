@@ -238,6 +238,13 @@ class Trained:
         """The number of parameters."""
         return int(self.finished.training["parameters"])
 
+    @property
+    def length(self) -> float:
+        """Of the final model."""
+        from safetensors.numpy import load_file
+
+        return float(np.linalg.norm(load_file(self.path / "model.safetensors")["parameters"].astype(np.float64)))
+
     @cached_property
     def seen(self) -> Seen:
         """The papers' cosines: the largest over rounds, after momentum, and with the final model, in units of 1/sqrt(d)."""

@@ -1,0 +1,52 @@
+"""What canaries leave in a model if training is linear in them: what was added stays, and nothing answers to it.
+
+    T     rounds                          theta_T    the final model
+    S_s   clip norm of round s            n          denominator of a release
+    r     learning rate of the server     m          its momentum
+
+A canary that takes part in round s adds r S_s/n (1 + m + … + m^(T-1-s)) of its direction to the final model. If no later round
+repeats or undoes that, its cosine with theta_T is this over |theta_T|, and else what any random direction has. Training need
+not be so: gradients answer to the parameters. Whether it is, is what Figure 1 rests on; here the two are compared.
+
+S_s is not the same in all rounds where clipping is adaptive. A canary of a round with a large S_s leaves more, so that cosines
+are a mixture, wider than a normal of the null's width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coalmine.contracts import Array
+from coalmine.papers.outcome import Check
+from coalmine.papers.trained import Trained
+
+_WIDTH = 3.3  # standard errors: one in a thousand is missed by chance
+
+
+def cosine_check(words: str, run: Trained) -> Check:
+    """Whether canaries are in the final model as they were put there."""
+    cosines = run.seen.final
+    mean, error, wanted = float(cosines.mean()), float(cosines.std(ddof=1)) / math.sqrt(cosines.size), predicted_cosine(run)
+    text = f"{words}: mean cosine with the final model {mean:.2f} ± {error:.2f}, by what canaries added {wanted:.2f}"
+    return Check(text, abs(mean - wanted) <= _WIDTH * error)
+
+
+def predicted_cosine(run: Trained) -> float:
+    """The mean over inserted canaries, in standard deviations of the null."""
+    left = _left(run.evidence.rounds, run.evidence.config["server"])
+    return float(_column(run.evidence.rounds, "canaries") @ left) / run.seen.final.size / run.length * math.sqrt(run.dim)
+
+
+def _left(rounds: Sequence[Mapping[str, Any]], server: Mapping[str, Any]) -> Array:
+    """Length that a canary of each round has in the final model."""
+    number, clip, divisor = (_column(rounds, name) for name in ("round", "clip_norm", "denominator"))
+    momentum, rate, steps = float(server["momentum"]), float(server["learning_rate"]), number.size - number
+    return rate * clip / divisor * (1 - momentum**steps) / (1 - momentum)
+
+
+def _column(rounds: Sequence[Mapping[str, Any]], name: str) -> Array:
+    return np.array([float(each[name]) for each in rounds])

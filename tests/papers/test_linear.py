@@ -1,0 +1,22 @@
+"""What canaries leave in a model: the formula against the server itself."""
+
+import numpy as np
+import pytest
+
+from coalmine.papers.linear import _left
+from coalmine.server import ServerSGD
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_what_a_canary_leaves_is_what_the_server_makes_of_it(momentum):
+    clips, divisors = np.linspace(0.3, 1.1, 12), np.full(12, 40.0)
+    rounds = [{"round": place, "clip_norm": clip, "denominator": 40.0} for place, clip in enumerate(clips)]
+    found = _left(rounds, {"momentum": momentum, "learning_rate": 0.56})
+    server = ServerSGD(learning_rate=0.56, momentum=momentum)
+    for planted in range(12):
+        state, model = server.init(1), np.zeros(1)
+        for number in range(12):
+            mean = np.array([clips[planted] / divisors[planted] if number == planted else 0.0], np.float32)
+            step, state = server.step(state, mean)
+            model += step
+        assert found[planted] == pytest.approx(model[0], rel=1e-5)
