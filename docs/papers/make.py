@@ -59,6 +59,53 @@ def numbers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     }
 
 
+VIEWS = ("known others", "known rounds", "final model")
+
+
+def statements(document: dict[str, Any]) -> str:
+    """A line for every run of an experiment: what its views say, and how well it predicts."""
+    lines = ["| noise | claim | " + " | ".join(VIEWS) + " | accuracy |", "|---|---|" + "---|" * (len(VIEWS) + 1)]
+    for run in document["runs"].values():
+        said = [run["views"][view] for view in VIEWS]
+        cells = [f"{run['noise']:g}", large(float(said[0]["claim"])), *(statement(each) for each in said)]
+        lines.append("| " + " | ".join([*cells, accuracy(run)]) + " |")
+    return "\n".join(lines)
+
+
+def presented(document: dict[str, Any], view: str) -> str:
+    """What a view says by noise and presentations; in brackets the claim."""
+    runs = list(document["runs"].values())
+    times = sorted({run["presentations"] for run in runs})
+    lines = ["| noise | " + " | ".join(f"{number}" for number in times) + " |", "|---|" + "---|" * len(times)]
+    for noise in dict.fromkeys(run["noise"] for run in runs):
+        cells = [statement(run["views"][view]) for run in runs if run["noise"] == noise]
+        lines.append("| " + " | ".join([f"{noise:g}", *cells]) + " |")
+    return "\n".join(lines)
+
+
+def accuracies(document: dict[str, Any]) -> str:
+    """A line for every noise: without and with canaries."""
+    lines = ["| noise | without canaries | with canaries | always the most frequent |", "|---|---|---|---|"]
+    runs = list(document["runs"].values())
+    for noise in dict.fromkeys(run["noise"] for run in runs):
+        pair = sorted((run for run in runs if run["noise"] == noise), key=lambda run: run["presentations"])
+        cells = [f"{noise:g}", *(accuracy(run) for run in pair), f"{100 * pair[0]['baseline_accuracy']:.1f} %"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def statement(said: dict[str, Any]) -> str:
+    """Estimate, and the valid bound."""
+    about = said["estimate"]
+    shown = "—" if about is None else large(float(about["epsilon"]))
+    return f"{shown} (≥ {large(float(said['bound']['epsilon']))})"
+
+
+def accuracy(run: dict[str, Any]) -> str:
+    """With its standard error over clients."""
+    return f"{100 * run['accuracy']:.1f} ± {100 * run['accuracy_error']:.1f} %"
+
+
 def listed(words: list[str]) -> str:
     """'a, b and c'."""
     return ", ".join(words[:-1]) + f" and {words[-1]}"
@@ -66,7 +113,9 @@ def listed(words: list[str]) -> str:
 
 def large(value: float) -> str:
     """Three digits."""
-    return f"{float(f'{value:.3g}'):,g}"
+    if value == float("inf"):
+        return "∞"
+    return f"{value:.1e}" if value >= 1e6 else f"{float(f'{value:.3g}'):,g}"
 
 
 def page() -> str:

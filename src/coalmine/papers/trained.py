@@ -211,17 +211,18 @@ class Trained:
     @property
     def record(self) -> dict[str, Any]:
         """What it trained, how well, and what each view says of it."""
-        training = self.finished.training
-        kept = {name: training.get(name) for name in _RECORDED}
+        training, told = self.finished.training, parse_config(RunDirectory.open(self.path).config)
+        kept: dict[str, Any] = {"noise": told.privacy.noise_multiplier, "presentations": told.canaries.presentations}
+        kept |= {name: training.get(name) for name in _RECORDED} | {"seconds": round(self.seconds)}
         if self.finished.result is None:
-            return {**kept, "seconds": round(self.seconds)}
+            return {**kept, "presentations": 0}
         said = {}
         for view in (self.result.setting["view"], *(each.view for each in self.result.views)):
             estimate, bound, claim = self.stated(view)
             about = None if estimate is None else {"epsilon": estimate.epsilon, "low": estimate.low, "high": estimate.high}
             at_least = {"epsilon": bound.epsilon, "method": bound.method, "valid": bound.valid}
             said[view] = {"estimate": about, "bound": at_least, "claim": claim}
-        return {**kept, "seconds": round(self.seconds), "delta": self.delta, "views": said}
+        return {**kept, "delta": self.delta, "views": said}
 
     def pool(self, view: str) -> Scores:
         """The scores of the pool in a view, without directions that were never to be inserted."""
