@@ -14,9 +14,10 @@ group alone; sums are order-free.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -47,6 +48,7 @@ from coalmine.workers import Workers
 _GROUPS = 48  # work items of a round, at most: enough to keep workers evenly busy, few enough that moving sums costs little
 _SHARDS = 8  # work items of an evaluation
 _ROUNDING = 1e-4  # of a clip norm, by which a canary may differ from what clipping by its length makes of it
+_DIVERGED = 2.0  # how much larger the last losses are than the first
 OVER_LONG = 1e4  # clip norms: a canary that already has the clip norm is blind to clipping bugs
 
 
@@ -276,6 +278,23 @@ class Work:
         )
         rows = [(each.loss_sum, each.terms, each.correct, each.counted) for each in found]
         return Outcome(FixedPointSum(0, 1.0), np.array(rows, dtype=np.float64))
+
+
+def diverged(records: Sequence[Mapping[str, Any]], *, adaptive: bool) -> str | None:
+    """What to say of a training that ended worse than it began, by the losses that clients report; None if it did not."""
+    losses = [record["training_loss"] for record in records if record.get("training_loss") is not None]
+    part = max(len(losses) // 10, 1)
+    begun, ended = (float(np.median(some)) if some else 0.0 for some in (losses[:part], losses[-part:]))
+    if not ended > _DIVERGED * begun:
+        return None
+    said = f"diverged: the clients' loss rose from {begun:.3g} to {ended:.3g}; what is audited has learned nothing. "
+    if adaptive:
+        clips = [float(record["clip_norm"]) for record in (records[0], records[-1])]
+        said += f"The clip norm went from {clips[0]:.3g} to {clips[1]:.3g}: it follows long updates, and the noise follows it."
+        said += " Fix it, or lower"
+    else:
+        said += "Lower"
+    return f"{said} the learning rates, take more clients a round, or less noise"
 
 
 def _plant(total: FixedPointSum, plants: Plants, planted: IndexArray, mechanism: Mechanism, public: Public) -> Array:

@@ -29,7 +29,7 @@ from coalmine.config import Config, about_run, fingerprint, located, parse_confi
 from coalmine.contracts import Array, Claim, Mechanism, Vector, plain
 from coalmine.errors import CoalmineError, NonFiniteError, RunDirectoryError
 from coalmine.examination import Examination
-from coalmine.federation import Federation
+from coalmine.federation import Federation, diverged
 from coalmine.hooks import Hook, Telling, hooks_of
 from coalmine.progress import Rounds
 from coalmine.report.finish import write_page
@@ -295,7 +295,8 @@ class _Training:
                 f"participation: claim and measurement are those of the canaries, {plants.planting.pattern}; clients take part "
                 f"{clients}, and their own claim is epsilon = {self._clients.epsilon:.3g}",
             )
-        return (*said, *self.job.mechanism.flags)
+        lost = diverged(self.directory.events(), adaptive=self.told.privacy.adaptive_clipping)
+        return (*said, *([lost] if lost else []), *self.job.mechanism.flags)
 
     @property
     def _given(self) -> bool:

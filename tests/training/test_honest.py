@@ -10,6 +10,7 @@ from coalmine.canaries.planting import Planting
 from coalmine.config import read_config
 from coalmine.contracts import Contribution
 from coalmine.errors import RunDirectoryError
+from coalmine.federation import diverged
 from coalmine.mechanisms import Gaussian
 from coalmine.participation import Periods
 from coalmine.training import resume, run
@@ -41,6 +42,41 @@ def audited(folder, *changes, mechanism=None):
 def test_the_clients_door_is_audited_and_not_what_it_says_about_itself(tmp_path):
     """`cut` is inherited and right, `client` is wrong: canaries must go the clients' way to see that."""
     assert audited(tmp_path, mechanism=OpenDoor(1.0, 0.5)).verdict.word == "VIOLATED"
+
+
+def test_a_run_that_diverged_says_so(tmp_path):
+    """Noise lengthens updates, an adaptive clip norm follows them, and the noise follows it."""
+    noisy = (
+        "privacy.noise_multiplier=20",
+        "server.learning_rate=4",
+        "participation.rounds=40",
+        "privacy.adaptive_clipping=true",
+    )
+    (said,) = (each for each in audited(tmp_path, *noisy).caveats if each.startswith("diverged: "))
+    assert "The clip norm went from 1 to " in said and said.endswith("less noise")
+
+
+@pytest.mark.parametrize(
+    ("losses", "adaptive", "words"),
+    [
+        ([2.3] * 9 + [1.0], False, None),
+        ([2.3] * 10, True, None),
+        ([2.3] * 5 + [4.7] * 5, False, "from 2.3 to 4.7; what is audited has learned nothing. Lower the learning rates"),
+        (
+            [2.3] * 5 + [9.0] * 5,
+            True,
+            "The clip norm went from 0.3 to 30: it follows long updates, and the noise follows it. Fix",
+        ),
+        ([2.3, None], False, None),
+        ([None, None], False, None),
+    ],
+)
+def test_what_is_said_of_losses(losses, adaptive, words):
+    clips = np.geomspace(0.3, 30, len(losses))
+    said = diverged(
+        [{"training_loss": loss, "clip_norm": clip} for loss, clip in zip(losses, clips, strict=True)], adaptive=adaptive
+    )
+    assert said is None if words is None else words in said
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,26 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from coalmine.papers.experiment import Ask
 from coalmine.papers.linear import cosine_check
 from coalmine.papers.modelled import COLUMNS, Printed
-from coalmine.papers.outcome import Check, Row, in_order
+from coalmine.papers.noise_model import Run, Simulated, measure
+from coalmine.papers.outcome import Check, Row, in_order, number
 from coalmine.papers.trained import Trained
 
 WIDTH = 3.3  # standard errors that a check allows: one in a thousand is missed by chance
 VIEWS = OTHERS, ROUNDS, DRIFT = "known others", "known rounds", "final model"
 
 
-def epsilon_rows(printed: Printed, real: Mapping[float, Trained]) -> list[Row]:
-    """The papers' four columns; a column has the paper's order, or the numbers that break it differ."""
+def epsilon_rows(ask: Ask, printed: Printed, real: Mapping[float, Trained]) -> list[Row]:
+    """The papers' four columns; a column has the paper's order, or the numbers that break it differ.
+
+    Beside each what the pure-noise model gives at the size of the run: what is left is the work of data and network.
+    """
     rows = []
+    alone = {noise: _pure_noise(ask, noise, run) for noise, run in real.items() if noise}
     for column in COLUMNS:
         noises = list(real)
         ours = [real[noise].column(column) for noise in noises]
@@ -32,10 +40,21 @@ def epsilon_rows(printed: Printed, real: Mapping[float, Trained]) -> list[Row]:
                     value,
                     None if math.isinf(value) else error,
                     "same shape" if fits else "differs",
-                    place={"how": "runs", "noise": noise, "column": column},
+                    f"pure noise at this size: {alone[noise][column]}" if noise else "",
+                    {"how": "runs", "noise": noise, "column": column},
                 )
             )
     return sorted(rows, key=lambda row: list(real).index(row.place["noise"]))
+
+
+def _pure_noise(ask: Ask, noise: float, run: Trained) -> dict[str, str]:
+    """By column."""
+    model = Run(noise, run.dim, int(run.finished.training["rounds"]), run.seen.final.size)
+    seeds = [ask.seed * 1_000_003 + number for number in range(ask.repeat(full=50, quick=5))]
+    tasks = [(model, tuple(COLUMNS), run.delta, seed) for seed in seeds]
+    values = np.array(ask.each(measure, tasks, f"noise {noise:g}, model")).T
+    found = {column: Simulated.of(list(each)) for column, each in zip(COLUMNS, values, strict=True)}
+    return {column: f"{number(each.mean)} ± {number(each.std, each.mean)}" for column, each in found.items()}
 
 
 def own_rows(real: Mapping[float, Trained]) -> list[Row]:

@@ -37,7 +37,7 @@ def table2(ask: Ask) -> Outcome:
 
         runs = obtain(ask, dict(chat(ask, noise) for noise in TABLE2.noises))
         real = dict(zip(TABLE2.noises, runs.values(), strict=True))
-        rows += [*epsilon_rows(TABLE2, real), *own_rows(real)]
+        rows += [*epsilon_rows(ask, TABLE2, real), *own_rows(real)]
         checks += own_checks(real)
         about["training_seconds"] = seconds_of(real.values())
         details["runs"] = records(real.values())

@@ -32,7 +32,7 @@ def table5(ask: Ask) -> Outcome:
         noises = TABLE5.noises if ask.full else [0.0, 0.16, 0.315]
         runs = obtain(ask, dict(mnist(ask, noise) for noise in noises))
         real = dict(zip(noises, runs.values(), strict=True))
-        rows += [*epsilon_rows(TABLE5, real), *own_rows(real)]
+        rows += [*epsilon_rows(ask, TABLE5, real), *own_rows(real)]
         checks += own_checks(real)
         about["training_seconds"] = seconds_of(real.values())
         details["runs"] = records(real.values())
