@@ -126,8 +126,10 @@ def test_seen_as_arrays_by_hand():
     assert seen.estimate_all(1e-5) == approx(gaussian_epsilon(0.0, 1.0, 5.0, 1.0, 1e-5))
     assert seen.estimate_final(1e-5) == approx(gaussian_epsilon(0.0, 1.0, 2.0, 1.0, 1e-5))
     assert seen.mean_only_final(1e-5) == approx(gaussian_epsilon(0.0, 1.0, 2.0, 1.0, 1e-5))
-    again = seen.drawn_again(np.random.default_rng(0))
-    assert set(again.largest) <= set(seen.largest) and again.final.size == 2
+    again = [seen.drawn_again(np.random.default_rng(seed)) for seed in range(20)]
+    assert all(set(each.largest) <= set(seen.largest) and set(each.largest_held_out) <= {-1.0, 1.0} for each in again)
+    assert all(each.final.size == each.largest.size == 4 - each.largest_held_out.size for each in again)
+    assert {each.final.size for each in again} == {1, 2, 3}  # coins are thrown again as well
 
 
 def test_the_first_version_at_a_million_dimensions():

@@ -88,9 +88,12 @@ class Seen:
     final: Array
 
     def drawn_again(self, rng: np.random.Generator) -> Seen:
-        """As many canaries, drawn from these with replacement."""
-        again = (rng.choice(each, each.size) for each in (self.largest, self.largest_held_out, self.final))
-        return Seen(self.dim, *again)
+        """A pool as large, drawn from these with replacement; a fair coin each says again who is inserted."""
+        pool = self.largest.size + self.largest_held_out.size
+        inserted = int(np.clip(rng.binomial(pool, 0.5), 1, pool - 1))
+        sizes = (inserted, pool - inserted, inserted)
+        parts = (self.largest, self.largest_held_out, self.final)
+        return Seen(self.dim, *(rng.choice(each, size) for each, size in zip(parts, sizes, strict=True)))
 
     def estimate_all(self, delta: float) -> float:
         """Algorithm 3: two normals fitted to the maxima."""
