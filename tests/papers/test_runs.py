@@ -134,7 +134,7 @@ def test_canaries_are_in_the_model_as_they_were_put_there(ask):
     (run,) = obtain(ask, dict([families.chat(ask, 0.0, 4)])).values()
     assert linear.cosine_check("here", run).passed
     width = run.seen.final.std(ddof=1) / run.seen.final.size**0.5
-    assert linear.predicted_cosine(run) > 3.3 * width  # without what canaries add the check would fail
+    assert run.predicted_cosine > 3.3 * width  # without what canaries add the check would fail
 
 
 @with_files

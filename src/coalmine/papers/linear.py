@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coalmine.contracts import Array
 from coalmine.papers.outcome import Check
-from coalmine.papers.trained import Trained
+
+if TYPE_CHECKING:
+    from coalmine.papers.trained import Trained
 
 _WIDTH = 3.3  # standard errors: one in a thousand is missed by chance
 
@@ -30,19 +32,18 @@ _WIDTH = 3.3  # standard errors: one in a thousand is missed by chance
 def cosine_check(words: str, run: Trained) -> Check:
     """Whether canaries are in the final model as they were put there."""
     cosines = run.seen.final
-    mean, error, wanted = float(cosines.mean()), float(cosines.std(ddof=1)) / math.sqrt(cosines.size), predicted_cosine(run)
+    mean, error, wanted = float(cosines.mean()), float(cosines.std(ddof=1)) / math.sqrt(cosines.size), run.predicted_cosine
     text = f"{words}: mean cosine with the final model {mean:.2f} ± {error:.2f}, by what canaries added {wanted:.2f}"
     return Check(text, abs(mean - wanted) <= _WIDTH * error)
 
 
-def predicted_cosine(run: Trained) -> float:
-    """The mean over inserted canaries, in standard deviations of the null."""
-    left = _left(run.evidence.rounds, run.evidence.config["server"])
-    return float(_column(run.evidence.rounds, "canaries") @ left) / run.seen.final.size / run.length * math.sqrt(run.dim)
+def left_by_canaries(rounds: Sequence[Mapping[str, Any]], server: Mapping[str, Any]) -> float:
+    """The sum of what all canaries leave in the final model, each in its own direction."""
+    return float(_column(rounds, "canaries") @ left_of(rounds, server))
 
 
-def _left(rounds: Sequence[Mapping[str, Any]], server: Mapping[str, Any]) -> Array:
-    """Length that a canary of each round has in the final model."""
+def left_of(rounds: Sequence[Mapping[str, Any]], server: Mapping[str, Any]) -> Array:
+    """What a canary of each round leaves in the final model."""
     number, clip, divisor = (_column(rounds, name) for name in ("round", "clip_norm", "denominator"))
     momentum, rate, steps = float(server["momentum"]), float(server["learning_rate"]), number.size - number
     return rate * clip / divisor * (1 - momentum**steps) / (1 - momentum)

@@ -26,6 +26,7 @@ from coalmine.contracts import LowerBound, PointEstimate
 from coalmine.errors import RunDirectoryError
 from coalmine.estimators.diagnostics import anderson_darling
 from coalmine.papers.experiment import Ask
+from coalmine.papers.linear import left_by_canaries
 from coalmine.papers.noise_model import STATISTICS, Seen
 from coalmine.progress import duration
 from coalmine.report.evidence import Evidence
@@ -222,7 +223,10 @@ class Trained:
             about = None if estimate is None else {"epsilon": estimate.epsilon, "low": estimate.low, "high": estimate.high}
             at_least = {"epsilon": bound.epsilon, "method": bound.method, "valid": bound.valid}
             said[view] = {"estimate": about, "bound": at_least, "claim": claim}
-        return {**kept, "delta": self.delta, "views": said}
+        cosines = self.seen.final
+        final = {"canaries": cosines.size, "mean": float(cosines.mean()), "width": float(cosines.std(ddof=1))}
+        final |= {"predicted_mean": self.predicted_cosine, "anderson_darling": self.anderson_darling()}
+        return {**kept, "delta": self.delta, "views": said, "final_cosines": final}
 
     def pool(self, view: str) -> Scores:
         """The scores of the pool in a view, without directions that were never to be inserted."""
@@ -261,6 +265,12 @@ class Trained:
         rng = stream(0, "standard error", name)
         values = [STATISTICS[name](self.seen.drawn_again(rng), self.delta) for _ in range(_DRAWS)]
         return float(np.std(values)) if np.isfinite(values).all() else math.inf
+
+    @cached_property
+    def predicted_cosine(self) -> float:
+        """The mean cosine of an inserted canary with the final model, if what it added stayed there; in the same units."""
+        left = left_by_canaries(self.evidence.rounds, self.evidence.config["server"])
+        return left / self.seen.final.size / self.length * math.sqrt(self.dim)
 
     def anderson_darling(self) -> float:
         """A* of the cosines with the final model, against a normal with their own mean and width."""
