@@ -11,7 +11,7 @@ from typing import Any
 
 from coalmine.config import Config
 from coalmine.papers.experiment import Ask
-from coalmine.papers.families import chat, mnist
+from coalmine.papers.families import CHATS, chat, mnist
 from coalmine.papers.linear import cosine_check
 from coalmine.papers.outcome import Check, Outcome, Row, in_order
 from coalmine.papers.real import DRIFT, analytic_check
@@ -58,7 +58,7 @@ def figure1(ask: Ask) -> Outcome:
         tuple(rows),
         error="standard error over canaries",
         checks=tuple(checks),
-        notes=("Real runs: chats in clients of eight utterances, each client once; not Stack Overflow.",),
+        notes=(CHATS,),
         about=ask.about(training_seconds=seconds_of(_runs(grid))),
         details={"runs": records(_runs(grid))},
         figure=figure,
@@ -67,9 +67,7 @@ def figure1(ask: Ask) -> Outcome:
 
 def figure2(ask: Ask) -> Outcome:
     """Epsilon of the final model on chats."""
-    noises = CHAT_NOISES
-    note = "Real runs: chats in clients of eight utterances, each client once; not Stack Overflow."
-    return _epsilons(ask, "figure2", "Figure 2", _grid(ask, chat, noises), note)
+    return _epsilons(ask, "figure2", "Figure 2", _grid(ask, chat, CHAT_NOISES), CHATS)
 
 
 def figure3(ask: Ask) -> Outcome:

@@ -22,7 +22,7 @@ def table2(ask: Ask) -> Outcome:
     rows: list[Row] = []
     checks: list[Check] = []
     details: dict[str, Any] = {}
-    notes = ["Real runs: chats in clients of eight utterances, not Stack Overflow. The paper's numbers are of one run each."]
+    notes = ["The paper's numbers are of one run each."]
     if ask.part != "runs":
         rows += [*modelled(ask, TABLE2), *_without_momentum(ask)]
         notes.append(
@@ -31,7 +31,7 @@ def table2(ask: Ask) -> Outcome:
         )
     about = ask.about(delta=TABLE2.delta, simulations=ask.repeat(full=50, quick=20))
     if ask.part != "model":
-        from coalmine.papers.families import chat  # these need torch, the model does not
+        from coalmine.papers.families import CHATS, chat  # these need torch, the model does not
         from coalmine.papers.real import epsilon_rows, own_checks, own_rows
         from coalmine.papers.trained import obtain, records, seconds_of
 
@@ -39,6 +39,7 @@ def table2(ask: Ask) -> Outcome:
         real = dict(zip(TABLE2.noises, runs.values(), strict=True))
         rows += [*epsilon_rows(ask, TABLE2, real), *own_rows(real)]
         checks += own_checks(real)
+        notes.append(CHATS)
         about["training_seconds"] = seconds_of(real.values())
         details["runs"] = records(real.values())
     return Outcome(
