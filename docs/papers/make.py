@@ -39,11 +39,13 @@ def numbers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     """By placeholder."""
     literal = [cell for cell in found["table1"]["cells"] if cell["estimator"] == "fitted"]
     million = {cell["sigma"]: f"{cell['mean']:.2f} ± {cell['std']:.2f}" for cell in literal if cell["dim"] == 10**6}
-    model = {tuple(row["place"].values()): row for row in found["table2-model"]["rows"]}
+    model = by_place(found["table2-model"])
     six = {row["what"]: row for row in found["table6-model"]["rows"]}["model, estimate, delta 2.8e-06"]
     chance = next(row for row in found["table4-model"]["rows"] if row["what"].startswith("three or more"))
+    five, emnist = (by_place(found[name]) for name in ("table5-model", "table5-runs"))
     final = model["model", 0.2317, "est-final"]
     return {
+        **on_real_users(found),
         "TABLE": table(found),
         "LITERAL": listed(list(million.values())),
         "LEAST": f"{min(cell['z_mean'] for cell in literal):.0f}",
@@ -54,9 +56,37 @@ def numbers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
         "MOMENTUM": listed([large(model["model", noise, "est-all"]["ours"]) for noise in NOISES]),
         "ANALYTIC": listed([large(TABLE2.analytic(noise)) for noise in NOISES]),
         "TABLE5": f"{TABLE5.analytic(0.16):.1f} to {TABLE5.analytic(0.315):.1f}",
+        "BEYOND": listed([f"{100 * row['ours']:.1f} %" for row in found["table4-model"]["rows"][:2]]),
         "CHANCE": f"{100 * chance['ours']:.1f} %",
         "TABLE6": f"{six['ours']:.2f} ± {six['error']:.2f}",
+        "EARLY": "{ours:.0f} ± {error:.0f}".format(**by_place(found["v1-table2"])["model", 0.0644, "est-all"]),
+        "FIVE": listed([large(five["model", noise, "est-all"]["ours"]) for noise in (0.16, 0.18, 0.195)]),
+        "FIVERUNS": listed([large(emnist["runs", noise, "est-all"]["ours"]) for noise in (0.16, 0.18, 0.195)]),
     }
+
+
+def on_real_users(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """By placeholder, of the runs on chats and on MNIST by writer."""
+    chats, mnist = found["table2-runs"], found["table5-runs"]
+    runs = [*chats["runs"].values(), *mnist["runs"].values()]
+    silent, hard = chats["runs"]["chat-noise0-times1"]["views"], mnist["runs"]["mnist-noise0-times1"]["final_cosines"]
+    checks = [check for document in (chats, mnist) for check in document["checks"]]
+    return {
+        "CHATS": statements(chats),
+        "MNIST": statements(mnist),
+        "CHECKS": f"{sum(check['passed'] for check in checks)} of {len(checks)} hold",
+        "RUNS": str(len(runs)),
+        "FARTHEST": f"{max(distance(run['final_cosines']) for run in runs):.1f}",
+        "HIDDEN": large(float(silent["known rounds"]["estimate"]["epsilon"])),
+        "WITH": large(float(silent["final model, with its start"]["estimate"]["epsilon"])),
+        "WITHOUT": large(float(silent["final model"]["estimate"]["epsilon"])),
+        "UNEQUAL": f"{hard['anderson_darling']:.0f}",
+    }
+
+
+def distance(cosines: dict[str, float]) -> float:
+    """Of the mean cosine from what canaries added, in standard errors."""
+    return abs(cosines["mean"] - cosines["predicted_mean"]) / (cosines["width"] / cosines["canaries"] ** 0.5)
 
 
 VIEWS = ("known others", "known rounds", "final model")
@@ -68,12 +98,14 @@ def statements(document: dict[str, Any]) -> str:
     for run in document["runs"].values():
         said = [run["views"][view] for view in VIEWS]
         cells = [f"{run['noise']:g}", large(float(said[0]["claim"])), *(statement(each) for each in said)]
+        if not run["noise"]:
+            cells[2] = "(rounding)"
         lines.append("| " + " | ".join([*cells, accuracy(run)]) + " |")
     return "\n".join(lines)
 
 
 def presented(document: dict[str, Any], view: str) -> str:
-    """What a view says by noise and presentations; in brackets the claim."""
+    """What a view says by noise and presentations: estimate, in brackets the valid bound."""
     runs = list(document["runs"].values())
     times = sorted({run["presentations"] for run in runs})
     lines = ["| noise | " + " | ".join(f"{number}" for number in times) + " |", "|---|" + "---|" * len(times)]
@@ -104,6 +136,11 @@ def statement(said: dict[str, Any]) -> str:
 def accuracy(run: dict[str, Any]) -> str:
     """With its standard error over clients."""
     return f"{100 * run['accuracy']:.1f} ± {100 * run['accuracy_error']:.1f} %"
+
+
+def by_place(document: dict[str, Any]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """Rows by where they stand in their table."""
+    return {tuple(row["place"].values()): row for row in document["rows"]}
 
 
 def listed(words: list[str]) -> str:

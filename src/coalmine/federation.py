@@ -282,12 +282,14 @@ class Work:
 
 def diverged(records: Sequence[Mapping[str, Any]], *, adaptive: bool) -> str | None:
     """What to say of a training that ended worse than it began, by the losses that clients report; None if it did not."""
-    losses = [record["training_loss"] for record in records if record.get("training_loss") is not None]
-    part = max(len(losses) // 10, 1)
-    begun, ended = (float(np.median(some)) if some else 0.0 for some in (losses[:part], losses[-part:]))
-    if not ended > _DIVERGED * begun:
+    losses = [float(record["training_loss"]) for record in records if record.get("training_loss") is not None]
+    part = max(len(losses) // 10, 3)
+    if len(losses) < 2 * part:
         return None
-    said = f"diverged: the clients' loss rose from {begun:.3g} to {ended:.3g}; what is audited has learned nothing. "
+    begun, ended = (float(np.median(some)) for some in (losses[:part], losses[-part:]))
+    if not (begun > 0 and ended > _DIVERGED * begun):
+        return None
+    said = f"diverged: the clients' loss rose from {begun:.3g} to {ended:.3g}, so that the model is worse than at its start. "
     if adaptive:
         clips = [float(record["clip_norm"]) for record in (records[0], records[-1])]
         said += f"The clip norm went from {clips[0]:.3g} to {clips[1]:.3g}: it follows long updates, and the noise follows it."

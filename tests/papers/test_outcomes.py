@@ -5,6 +5,7 @@ import io
 import json
 import runpy
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from coalmine.papers.assumptions import NEEDS, needs_of
 from coalmine.papers.experiment import Ask, Experiment
 from coalmine.papers.outcome import MADE, Check, Outcome, Row, in_order
 from coalmine.papers.registry import EXPERIMENTS, experiment, listing
-from coalmine.papers.saving import save
+from coalmine.papers.saving import folder_of, save
 
 DOCS = Path(__file__).parents[2] / "docs" / "papers"
 ROWS = (
@@ -37,7 +38,8 @@ def test_as_text():
 
 
 def test_files_of_an_experiment(tmp_path):
-    paths = save(OUTCOME, tmp_path / "new")
+    paths = save(OUTCOME, folder_of(tmp_path / "new", "quick", 3))
+    assert {path.parent for path in paths} == {tmp_path / "new" / "quick-3"}
     assert [path.suffix for path in paths] == [".json", ".csv", ".svg", ".md"]
     found = json.loads(paths[0].read_text())
     assert found["schema"] == "coalmine-paper/1" and found["rows"][0]["verdict"] == "exact"
@@ -55,8 +57,16 @@ def test_an_experiment_says_how_it_was_made():
 
 
 def test_order_is_a_matter_of_errors():
-    assert in_order([3, 2, 1], [30, 20, 20.1], [1, 1, 1]) == [True, True, True]
-    assert in_order([3, 2, 1], [30, 20, 28], [1, 1, 1]) == [True, False, False]
+    assert in_order([3, 2, 1], [30, 20, 20.1], [1, 1, 1]) == ["same shape"] * 3
+    assert in_order([3, 2, 1], [30, 20, 28], [1, 1, 1]) == ["same shape", "differs", "differs"]
+
+
+def test_without_a_difference_there_is_no_shape():
+    assert in_order([1, 2, 4, 8], [1, 1, 1, 1], [0.1] * 4) == [None] * 4
+    assert in_order([1, 2, 4, 8], [2, 1.9, 1.8, 1.75], [0.2] * 4) == [None] * 4
+    assert in_order([1, 2], [5, 1], [float("inf"), 0.1]) == [None, None]
+    assert in_order([1, 2], [0.0, 0.0], [0.0, 0.0]) == [None, None]
+    assert in_order([1, 2], [float("inf"), 1.0], [float("inf"), 0.1]) == [None, None]
 
 
 def test_every_experiment_of_the_papers_has_a_command():
@@ -91,7 +101,7 @@ def test_what_bounds_need_is_found_out():
 
 
 def test_the_page_of_assumptions_is_current():
-    """`coalmine reproduce assumptions --out docs/papers` writes it."""
+    """`coalmine reproduce assumptions` writes it."""
     made = experiment("assumptions")(Ask())
     written = (DOCS / "assumptions.md").read_text(encoding="utf-8")
     assert written.split(MADE)[0] == made.to_markdown(drawing=True).split(MADE)[0]
@@ -112,4 +122,27 @@ def test_published_results_are_whole(path):
     page = path.with_suffix(".md").read_text(encoding="utf-8")
     assert found["title"] in page and found["about"]["command"] in page
     assert len(path.with_suffix(".csv").read_text(encoding="utf-8").splitlines()) == len(found["rows"]) + 1
-    assert path.with_suffix(".svg").is_file()
+    assert "mathdefault" not in path.with_suffix(".svg").read_text(encoding="utf-8")  # a label that nobody can read
+
+
+def test_where_nothing_can_be_written_is_found_out_first(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="nothing can be written there"):
+        folder_of(tmp_path / "file", "quick", 0)
+
+
+def test_drawings_have_labels_that_can_be_read(tmp_path):
+    wide = replace(OUTCOME, rows=tuple(Row(f"row {value}", f"{value}", 2 * value) for value in (0.001, 1.0, 1000.0)))
+    drawing = save(wide, tmp_path)[2].read_text()
+    assert "mathdefault" not in drawing and ">1000<" in drawing.replace(" ", "").replace("\n", "")
+
+
+def test_a_huge_seed_is_refused():
+    with pytest.raises(ValueError, match="must be below 1,000,000,000"):
+        Ask(seed=10**20)
+
+
+def test_a_quick_trial_says_that_it_is_one():
+    made = Experiment("made-up", "nothing", lambda ask: OUTCOME, trains=True)
+    assert any(note.startswith("Quick: ") for note in made(Ask()).notes) and "torch" in made(Ask()).about["versions"]
+    assert made(Ask(scale="full")).notes == OUTCOME.notes

@@ -61,13 +61,19 @@ def test_a_run_that_diverged_says_so(tmp_path):
     [
         ([2.3] * 9 + [1.0], False, None),
         ([2.3] * 10, True, None),
-        ([2.3] * 5 + [4.7] * 5, False, "from 2.3 to 4.7; what is audited has learned nothing. Lower the learning rates"),
+        (
+            [2.3] * 5 + [4.7] * 5,
+            False,
+            "from 2.3 to 4.7, so that the model is worse than at its start. Lower the learning rates",
+        ),
         (
             [2.3] * 5 + [9.0] * 5,
             True,
             "The clip norm went from 0.3 to 30: it follows long updates, and the noise follows it. Fix",
         ),
         ([2.3, None], False, None),
+        ([0.02, 0.5, 0.4, 0.3, 0.045], False, None),
+        ([-1.0] * 5 + [-3.0] * 5, False, None),
         ([None, None], False, None),
     ],
 )

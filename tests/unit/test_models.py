@@ -1,6 +1,7 @@
 """Models: how many parameters, where each layer lies, the flat vector and its views, and what is refused."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from torch import nn
 
 from coalmine.data.vocabulary import PAD, SPECIAL
 from coalmine.models import MODELS, Model, chat_lstm, emnist_cnn, language, logistic, mlp, shakespeare_lstm, stack_overflow_lstm
-from coalmine.models.language import count_tokens, count_words, loss_without_padding, mean_token_loss
+from coalmine.models.language import count_tokens, count_words, mean_token_loss
 from coalmine.models.stacked import dense_shapes
 
 SMALL = {
@@ -141,16 +142,20 @@ def test_a_loss_without_padding_is_the_loss(model, lengths):
     for row, length in zip(targets, lengths, strict=True):
         row[length:] = PAD
     flat = model.flat()
-    losses = mean_token_loss(flat.module(tokens), targets), loss_without_padding(flat.module, tokens, targets)
+    losses = mean_token_loss(flat.module(tokens), targets), mean_token_loss.direct(flat.module, tokens, targets)
     assert losses[1].item() == pytest.approx(losses[0].item(), rel=1e-6)
     usual, short = (torch.autograd.grad(loss, flat.parameters, materialize_grads=True, allow_unused=True) for loss in losses)
     for one, other in zip(usual, short, strict=True):
         torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-7)
 
 
-def test_a_loss_without_padding_needs_its_own_module():
-    with pytest.raises(TypeError, match="Linear is no NextToken"):
-        loss_without_padding(nn.Linear(2, 2), torch.zeros(1, 2), torch.zeros(1, 2))
+def test_training_takes_the_loss_of_the_model_and_its_shorter_way_only_with_it():
+    model, other = chat_lstm(vocabulary=9, embedding=4, hidden=4), lambda outputs, targets: outputs.sum() * 0 + 42.0
+    tokens = torch.ones(2, 3, dtype=torch.int64)
+    assert replace(model, loss=other).training_loss(model.flat().module, tokens, tokens).item() == 42.0
+    embedded = nn.Embedding(9, 9)  # a module of another kind goes the long way
+    usual = mean_token_loss(embedded(tokens), tokens)
+    assert model.training_loss(embedded, tokens, tokens).item() == usual.item()
 
 
 def test_the_image_model_is_the_usual_one_with_the_hidden_layer_permuted():

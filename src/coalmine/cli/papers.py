@@ -16,7 +16,7 @@ def reproduce(
     scale: Annotated[str, typer.Option(help="quick (minutes) or full.")] = "quick",
     part: Annotated[str | None, typer.Option(help="One part of an experiment that has several.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files; default: COALMINE_DATA.")] = None,
-    out: Annotated[Path, typer.Option(help="Directory for JSON, CSV, SVG, Markdown, and for runs, which are shared.")] = OUT,
+    out: Annotated[Path, typer.Option(help="Directory: results in SCALE-SEED, and runs, which experiments share.")] = OUT,
     simulations: Annotated[int | None, typer.Option(help="Simulations; default: as the scale says.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of simulations and runs.")] = 0,
     workers: Annotated[int, typer.Option(help="Processes; they change the time and nothing else.")] = 2,
@@ -33,7 +33,7 @@ def reproduce(
     """
     from coalmine.papers.experiment import Ask
     from coalmine.papers.registry import EXPERIMENTS, experiment, listing
-    from coalmine.papers.saving import save
+    from coalmine.papers.saving import folder_of, save
 
     if only_list:
         show([*EXPERIMENTS] if as_json else listing(), as_json)
@@ -41,12 +41,13 @@ def reproduce(
     if name is None:
         raise ValueError(f"name an experiment: {', '.join(EXPERIMENTS)}; --list explains them.")
     ask = Ask(scale, seed, simulations, workers, out, data_dir, part, quiet)  # type: ignore[arg-type]
+    wanted, folder = experiment(name), folder_of(out, ask.scale, ask.seed)
     try:
-        found = experiment(name)(ask)
+        found = wanted(ask)
     except KeyboardInterrupt:
         say("coalmine: interrupted; the same command goes on.", quiet=False)
         raise typer.Exit(130) from None
-    paths = save(found, out)
+    paths = save(found, folder)
     say(f"wrote {', '.join(str(path) for path in paths)}", quiet)
     show(found, as_json)
     raise typer.Exit(0 if found.passed else 1)

@@ -83,26 +83,31 @@ class NextToken(nn.Module):
         return outputs
 
 
-def mean_token_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+class MeanTokenLoss:
     """The mean cross entropy over all targets but padding; zero if there is nothing else."""
-    wanted = targets.T.reshape(-1)  # in the order in which the outputs lie in memory
-    total = functional.cross_entropy(outputs.transpose(0, 1).flatten(0, 1), wanted, ignore_index=PAD, reduction="sum")
-    return total / max(count_tokens(targets), 1)
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """From all outputs."""
+        wanted = targets.T.reshape(-1)  # in the order in which the outputs lie in memory
+        total = functional.cross_entropy(outputs.transpose(0, 1).flatten(0, 1), wanted, ignore_index=PAD, reduction="sum")
+        return total / max(count_tokens(targets), 1)
+
+    def direct(self, module: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
+        """The same for the price of the outputs that count.
+
+        Of utterances that each fill a row about half is padding, and the outputs are most of the work.
+        """
+        if not isinstance(module, NextToken):
+            return self(module(tokens), targets)
+        counted = targets.T != PAD
+        times = max(int((counted.any(1) * torch.arange(1, len(counted) + 1)).max()), 1)  # until the last target
+        places = counted[:times].flatten().nonzero().squeeze(1)
+        inner = module.inner(tokens[:, :times]).flatten(0, 1).index_select(0, places)
+        wanted = targets.T[:times].flatten().index_select(0, places)
+        return functional.cross_entropy(module.outputs(inner), wanted, reduction="sum") / max(len(places), 1)
 
 
-def loss_without_padding(module: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
-    """`mean_token_loss` of all outputs, for the price of those that count.
-
-    Of utterances that each fill a row about half is padding, and the outputs are most of the work.
-    """
-    if not isinstance(module, NextToken):
-        raise TypeError(f"{type(module).__name__} is no NextToken.")
-    counted = targets.T != PAD
-    times = max(int((counted.any(1) * torch.arange(1, len(counted) + 1)).max()), 1)  # until the last target
-    places = counted[:times].flatten().nonzero().squeeze(1)
-    inner = module.inner(tokens[:, :times]).flatten(0, 1).index_select(0, places)
-    wanted = targets.T[:times].flatten().index_select(0, places)
-    return functional.cross_entropy(module.outputs(inner), wanted, reduction="sum") / max(len(places), 1)
+mean_token_loss = MeanTokenLoss()
 
 
 def count_tokens(targets: Tensor) -> int:
@@ -127,7 +132,7 @@ def _model(name: str, vocabulary: int, embedding: int, hidden: int, layers: int,
         projected=projected,
         tied=tied,
     )
-    return Model(name, build, mean_token_loss, count_words, count_tokens, "tokens", loss_without_padding)
+    return Model(name, build, mean_token_loss, count_words, count_tokens, "tokens")
 
 
 def stack_overflow_lstm(*, vocabulary: int = 10_004, embedding: int = 96, hidden: int = 670) -> Model:

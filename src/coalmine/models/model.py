@@ -54,8 +54,8 @@ class Model:
 
     Any module goes: `Model("mine", build)` with a function that builds it (of a module, so that it can be pickled) and, if the
     targets are not classes, a loss of one's own. `loss` is a mean, of `count_terms(targets)` terms; `count_correct` gives how
-    many predictions are right and how many count. `direct_loss` is a shorter way from module, features and targets to the same
-    loss, for models whose outputs cost much and do not all count.
+    many predictions are right and how many count. A loss may have a method `direct(module, features, targets)`, a shorter
+    way to the same number for models whose outputs cost much and do not all count; training takes it.
 
     Features of `"numbers"` become float32, bytes being grey values of 0 to 255 that become 0 to 1; `"tokens"` become int64;
     with `"any"` floats and bytes are numbers, all other integers tokens.
@@ -74,7 +74,6 @@ class Model:
     count_correct: Callable[[Tensor, Tensor], tuple[int, int]] = count_largest
     count_terms: Callable[[Tensor], int] = count_rows
     features: str = "any"
-    direct_loss: Callable[[nn.Module, Tensor, Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
         _validate.one_of("features", self.features, FEATURES)
@@ -108,8 +107,9 @@ class Model:
             return self.build()
 
     def training_loss(self, module: nn.Module, features: Tensor, targets: Tensor) -> Tensor:
-        """The loss of a batch, by the shorter way if there is one."""
-        return self.loss(module(features), targets) if self.direct_loss is None else self.direct_loss(module, features, targets)
+        """The loss of a batch, by the shorter way if the loss has one."""
+        direct: Callable[[nn.Module, Tensor, Tensor], Tensor] | None = getattr(self.loss, "direct", None)
+        return self.loss(module(features), targets) if direct is None else direct(module, features, targets)
 
     def inputs(self, features: NDArray[Any]) -> NDArray[Any]:
         """Features of a data set as this model takes them; without a copy where they already are so."""

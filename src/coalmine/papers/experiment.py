@@ -18,14 +18,16 @@ from coalmine.workers import Workers
 
 Scale = Literal["full", "quick"]
 SCALES: tuple[Scale, ...] = ("quick", "full")
+SMALLER = "Quick: fewer users, rounds and canaries, and a smaller model, than titles and notes say. A trial, no result."
 _BATCHES = 40  # signs of progress, at most
+_SEEDS = 10**9  # experiments multiply theirs, and runs keep 64 bits
 Job = TypeVar("Job")
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Ask:
-    """How an experiment is to be made. Nothing but scale, seed and simulations changes a number."""
+    """How an experiment is to be made. Workers, folders and quietness change no number."""
 
     scale: Scale = "quick"
     seed: int = 0
@@ -39,7 +41,8 @@ class Ask:
 
     def __post_init__(self) -> None:
         _validate.one_of("scale", self.scale, SCALES)
-        _validate.whole("seed", self.seed)
+        if _validate.whole("seed", self.seed) >= _SEEDS:
+            raise ValueError(f"seed={self.seed!r} is not allowed: it must be below {_SEEDS:,}.")
         _validate.whole("workers", self.workers, least=1)
         if self.simulations is not None:
             _validate.whole("simulations", self.simulations, least=2)
@@ -103,13 +106,16 @@ class Experiment:
             _validate.one_of("part", ask.part, self.parts)
         begun = time.monotonic()
         found = self.run(ask)
+        if self.trains and not ask.full and ask.part != "model":
+            found = replace(found, notes=(*found.notes, SMALLER))
+        packages = ("coalmine", "numpy", "scipy", *(("torch",) if self.trains and ask.part != "model" else ()))
         made = {
             "command": self._command(ask),
             **found.about,
             "seconds": round(time.monotonic() - begun, 1),
             "workers": ask.workers,
             "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-            "versions": ", ".join(f"{name} {version(name)}" for name in ("coalmine", "numpy", "scipy")),
+            "versions": ", ".join(f"{name} {version(name)}" for name in packages),
         }
         return replace(found, about=made)
 
@@ -120,5 +126,6 @@ class Experiment:
         return f"coalmine reproduce {self.name} --scale {ask.scale} --seed {ask.seed}{options}"
 
     def __str__(self) -> str:
-        marks = [mark for mark in ("trains" if self.trains else "", f"needs {self.needs}" if self.needs else "") if mark]
+        said = ("trains" if self.trains else "", f"parts {', '.join(self.parts)}" if self.parts else "")
+        marks = [mark for mark in (*said, f"needs {self.needs}" if self.needs else "") if mark]
         return f"{self.name:<13}{self.what}" + (f" ({'; '.join(marks)})" if marks else "")

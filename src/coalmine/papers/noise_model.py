@@ -139,20 +139,24 @@ STATISTICS: dict[str, Statistic] = {
 
 @dataclass(frozen=True)
 class Simulated:
-    """Mean and standard deviation of a statistic over runs of the model."""
+    """A statistic over runs of the model: mean, standard deviation, and where 95 % of them are."""
 
     mean: float
     std: float
     runs: int
+    low: float
+    high: float
 
     @staticmethod
     def of(values: list[float]) -> Simulated:
         """Of these values."""
-        return Simulated(float(np.mean(values)), float(np.std(values, ddof=1)), len(values))
+        low, high = np.quantile(values, [0.025, 0.975])
+        return Simulated(float(np.mean(values)), float(np.std(values, ddof=1)), len(values), float(low), float(high))
 
-    def holds_one(self, printed: float, digit: float, width: float = 2.0) -> bool:
-        """Whether a number of a single run, so printed, could be one of these."""
-        return abs(printed - self.mean) <= width * float(np.hypot(self.std, digit / np.sqrt(12)))
+    def holds_one(self, printed: str) -> bool:
+        """Whether a number of a single run, rounded as it is printed, could be one of these: by quantiles, many are skewed."""
+        half = 0.5 * 10.0 ** -len(printed.partition(".")[2])
+        return self.low - half <= float(printed) <= self.high + half
 
     def holds_mean(self, printed: float, std: float, runs: int, width: float = 3.3) -> bool:
         """Whether a mean of other runs, with their standard deviation, is this mean."""

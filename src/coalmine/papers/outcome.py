@@ -174,18 +174,26 @@ def number(value: float, beside: float | None = None) -> str:
     return f"{value:.{0 if scale >= 100 else 1 if scale >= 10 else 2 if scale >= 0.1 else 3}f}"
 
 
-def in_order(paper: Sequence[float], ours: Sequence[float], errors: Sequence[float], width: float = 2.0) -> list[bool]:
-    """Which of our numbers stand in the paper's order: none is on the wrong side of another by more than the error of both.
+def in_order(
+    paper: Sequence[float], ours: Sequence[float], errors: Sequence[float], width: float = 2.0
+) -> list[Verdict | None]:
+    """Whether each of our numbers stands where the paper's order has it among the others.
 
-    `width` is in standard errors of the difference.
+    "differs" if it is on the wrong side of another one by more than the error of both, "same shape" if it is not and is on the
+    right side of some other by as much; None if the errors allow neither to be said. `width` is in standard errors of the
+    difference.
 
     >>> in_order([30.0, 10.0, 1.0], [9.0, 5.0, 5.1], [0.1, 0.1, 0.1]), in_order([3.0, 1.0], [1.0, 2.0], [0.1, 0.1])
-    ([True, True, True], [False, False])
+    (['same shape', 'same shape', 'same shape'], ['differs', 'differs'])
+    >>> in_order([1, 2, 4], [1.0, 1.0, 1.1], [0.1, 0.1, 0.1])
+    [None, None, None]
     """
-    good = [True] * len(ours)
+    right, wrong = [False] * len(ours), [False] * len(ours)
     for first in range(len(ours)):
         for second in range(len(ours)):
-            slack = width * math.hypot(errors[first], errors[second])
-            if paper[first] > paper[second] and ours[first] < ours[second] - slack:
-                good[first] = good[second] = False
-    return good
+            if paper[first] > paper[second]:
+                slack = width * math.hypot(errors[first], errors[second])
+                for found, less, more in ((right, second, first), (wrong, first, second)):
+                    if ours[less] < ours[more] - slack:
+                        found[first] = found[second] = True
+    return ["differs" if bad else "same shape" if good else None for good, bad in zip(right, wrong, strict=True)]

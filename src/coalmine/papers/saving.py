@@ -1,13 +1,24 @@
 """The files of an experiment."""
 
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from coalmine.papers.outcome import Outcome
 
 
+def folder_of(out: Path, scale: str, seed: int) -> Path:
+    """Where the files go, made before the work: results of other scales and seeds lie beside it."""
+    folder = out / f"{scale}-{seed}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise ValueError(f"--out {str(out)!r}: nothing can be written there ({error.strerror}). Give a directory.") from None
+
+
 def save(outcome: Outcome, folder: Path) -> list[Path]:
     """NAME.json, .csv, .svg and .md; drawings need matplotlib and are left out where that is not installed."""
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         from coalmine.papers.figures import drawn
 

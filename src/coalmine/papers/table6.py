@@ -20,7 +20,6 @@ from coalmine.papers.printed import TABLE6
 if TYPE_CHECKING:
     from coalmine.papers.trained import Trained
 
-PARTS = ("model", "runs")
 NOISE, STEPS, CANARIES = 0.2, 469, 1000
 DELTAS = (1e-5, 2.8e-6)
 MODEL = Run(noise=NOISE, dim=101_770, rounds=STEPS, canaries=CANARIES)

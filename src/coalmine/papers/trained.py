@@ -54,6 +54,7 @@ _RECORDED = (
     "config_sha256",
     "model_sha256",
 )
+_BEFORE_THE_FIRST_ROUND = ("secret.json", "checkpoint", ".lock")  # what a run has before its configuration
 _TIMED = 4  # rounds, of which the first does not count
 
 
@@ -102,8 +103,7 @@ def _make(task: _Task) -> None:
     """Run, go on, or leave alone; a directory that was killed before it began is made again."""
     path, told = Path(task.path), parse_config(task.config)
     if not (path / "config.toml").is_file():
-        if path.is_dir():
-            shutil.rmtree(path)
+        _clear(path)
         run(told, path, secret_seed=task.secret, quiet=task.quiet)
         return
     before = RunDirectory.open(path)
@@ -113,6 +113,19 @@ def _make(task: _Task) -> None:
         )
     if not before.finished:
         resume(path, workers=told.run.workers, quiet=task.quiet)
+
+
+def _clear(path: Path) -> None:
+    """Remove a directory that was killed before it began, and nothing else."""
+    if not path.is_dir():
+        return
+    strange = [each.name for each in path.iterdir() if each.name not in _BEFORE_THE_FIRST_ROUND and each.suffix != ".part"]
+    if strange:
+        raise RunDirectoryError(
+            f"{str(path)!r} is where a run of this experiment goes, and holds {strange[0]!r}, which no run left. Move it away, "
+            "or give another --out."
+        )
+    shutil.rmtree(path)
 
 
 def _path(ask: Ask, name: str) -> Path:
@@ -214,6 +227,7 @@ class Trained:
         """What it trained, how well, and what each view says of it."""
         training, told = self.finished.training, parse_config(RunDirectory.open(self.path).config)
         kept: dict[str, Any] = {"noise": told.privacy.noise_multiplier, "presentations": told.canaries.presentations}
+        kept |= {"adaptive_clipping": told.privacy.adaptive_clipping, "clip_norms": self._clip_norms}
         kept |= {name: training.get(name) for name in _RECORDED} | {"seconds": round(self.seconds)}
         if self.finished.result is None:
             return {**kept, "presentations": 0}
@@ -228,9 +242,17 @@ class Trained:
         final |= {"predicted_mean": self.predicted_cosine, "anderson_darling": self.anderson_darling()}
         return {**kept, "delta": self.delta, "views": said, "final_cosines": final}
 
+    @property
+    def _clip_norms(self) -> list[float]:
+        """Of the first round, and of the last."""
+        rounds = [event for event in RunDirectory.open(self.path).events() if "clip_norm" in event]
+        return [float(rounds[place]["clip_norm"]) for place in (0, -1)]
+
     def pool(self, view: str) -> Scores:
         """The scores of the pool in a view, without directions that were never to be inserted."""
-        scores = self.evidence.scores[view]
+        scores = self.evidence.scores.get(view)
+        if scores is None:
+            raise RunDirectoryError(f"{str(self.path)!r} has no scores of {view!r} any more. Remove it, and it is made again.")
         keep = scores.labels["canary"] < self._pool
         return Scores.of(scores.value[keep & scores.inserted], scores.value[keep & ~scores.inserted])
 
