@@ -82,8 +82,8 @@ def density_grid(cosines: Mapping[float, Mapping[int, Array]]) -> Drawing:
             panel.set_title(f"noise multiplier {noise:g}")
             panel.set_yticks([])
             panel.grid(visible=False)
-        panels[0].legend(loc="upper right", title="presentations", ncols=2)
-        panels[-1].set_xlabel("cosine with the final model, in standard deviations of the null (dashed)")
+        _above(panels[0], 4)
+        panels[-1].set_xlabel("cosine with the final model, in standard deviations of the null (dashed), by presentations")
     return figure
 
 
@@ -112,7 +112,8 @@ def presentation_bars(found: Mapping[float, Mapping[int, tuple[float, float, flo
 
 
 def _above(axes: Any, columns: int) -> None:
-    axes.legend(loc="upper left", ncols=columns)
+    """A legend beside the title, over no data."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=columns, borderaxespad=0.0)
 
 
 def matrix(rows: Sequence[str], columns: Sequence[str], marks: Sequence[Sequence[bool]]) -> Drawing:
