@@ -83,7 +83,7 @@ def density_grid(cosines: Mapping[float, Mapping[int, Array]]) -> Drawing:
             panel.set_yticks([])
             panel.grid(visible=False)
         _above(panels[0], 4)
-        panels[-1].set_xlabel("cosine with the final model, in standard deviations of the null (dashed), by presentations")
+        panels[-1].set_xlabel("cosine with the final model, in standard deviations of the null (dashed)")
     return figure
 
 
