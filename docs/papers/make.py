@@ -60,6 +60,8 @@ def numbers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
         "CHANCE": f"{100 * chance['ours']:.1f} %",
         "PURE": "{ours:.2f} ± {error:.2f}".format(**six["model", 1e-5, "est"]),
         "FASHION": "{ours:.2f} ± {error:.2f}".format(**fashion["runs", 1e-5, "est"]),
+        "WIDER": f"{fashion['runs', 'width']['ours']:.3f}",
+        "WIDTH": fashion["runs", "width"]["note"].removeprefix("pure noise: "),
         "SMALLER": "{ours:.2f} ± {error:.2f}".format(**fashion["runs", 2.8e-6, "est"]),
         "FIFTY": "{ours:.1f} ± {error:.1f}".format(**fashion["runs", 1e-5, "known others"]),
         "HOLDS": found["table6-runs"]["checks"][1]["text"].partition("claim in ")[2].partition(" runs")[0],

@@ -121,6 +121,7 @@ def _judged(runs: list[Trained]) -> tuple[list[Row], list[Check]]:
             place={"how": "runs", "delta": 1e-5, "column": "known others"},
         )
     )
+    rows.append(_width_row(runs))
     least = int(binom.ppf(0.001, count, 0.95))
     return rows, [
         Check(f"the valid bound is above the claim in {above} of {count} runs", above <= int(binom.ppf(0.999, count, 0.05))),
@@ -128,6 +129,15 @@ def _judged(runs: list[Trained]) -> tuple[list[Row], list[Check]]:
             f"the 95 % interval of known others holds the claim in {inside} of {count} runs (at least {least})", inside >= least
         ),
     ]
+
+
+def _width_row(runs: list[Trained]) -> Row:
+    """What the fit turns into epsilon, and what data change in it."""
+    ours = Simulated.of([float(run.seen.largest_held_out.std()) for run in runs])
+    alone = Simulated.of([float(MODEL.seen(seed).largest_held_out.std()) for seed in range(_PRINTED_RUNS)])
+    note = f"pure noise: {alone.mean:.3f} ± {alone.std:.3f}"
+    what, place = "runs, width of the largest cosines of held-out canaries", {"how": "runs", "column": "width"}
+    return Row(what, "", ours.mean, ours.std, note=note, place=place)
 
 
 def _column(run: Trained, name: str, delta: float) -> float:
