@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from coalmine.errors import RunDirectoryError
-from coalmine.papers import families, linear, table3, trained
+from coalmine.papers import families, real, table3, trained
 from coalmine.papers.experiment import Ask
 from coalmine.papers.registry import experiment
 from coalmine.papers.trained import Trained, obtain
@@ -175,7 +175,7 @@ def test_presentations(ask):
 
 def test_canaries_are_in_the_model_as_they_were_put_there(ask):
     (run,) = obtain(ask, dict([families.chat(ask, 0.0, 4)])).values()
-    assert linear.cosine_check("here", run).passed
+    assert real.cosine_check("here", run).passed
     width = run.seen.final.std(ddof=1) / run.seen.final.size**0.5
     assert run.predicted_cosine > 3.3 * width  # without what canaries add the check would fail
 

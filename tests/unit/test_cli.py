@@ -613,7 +613,7 @@ def test_reproduce_as_text(run, tmp_path):
     assert (
         "2 simulations, seed 5" in lines[0] and len([line for line in lines if line.startswith(("mean, d", "fitted, d"))]) == 27
     )
-    written = {path.name for path in tmp_path.iterdir()}
+    written = {path.name for path in (tmp_path / "quick-5").iterdir()}
     assert written == {"table1.csv", "table1.json", "table1.md", "table1.svg", "table1-figure4.svg"}
 
 

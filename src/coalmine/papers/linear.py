@@ -14,27 +14,12 @@ are a mixture, wider than a normal of the null's width.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from coalmine.contracts import Array
-from coalmine.papers.outcome import Check
-
-if TYPE_CHECKING:
-    from coalmine.papers.trained import Trained
-
-_WIDTH = 3.3  # standard errors: one in a thousand is missed by chance
-
-
-def cosine_check(words: str, run: Trained) -> Check:
-    """Whether canaries are in the final model as they were put there."""
-    cosines = run.seen.final
-    mean, error, wanted = float(cosines.mean()), float(cosines.std(ddof=1)) / math.sqrt(cosines.size), run.predicted_cosine
-    text = f"{words}: mean cosine with the final model {mean:.2f} ± {error:.2f}, by what canaries added {wanted:.2f}"
-    return Check(text, abs(mean - wanted) <= _WIDTH * error)
 
 
 def left_by_canaries(rounds: Sequence[Mapping[str, Any]], server: Mapping[str, Any]) -> float:

@@ -12,9 +12,8 @@ from typing import Any
 from coalmine.config import Config
 from coalmine.papers.experiment import Ask
 from coalmine.papers.families import CHATS, WRITERS, chat, mnist
-from coalmine.papers.linear import cosine_check
 from coalmine.papers.outcome import Check, Outcome, Row, in_order
-from coalmine.papers.real import DRIFT, analytic_check
+from coalmine.papers.real import DRIFT, analytic_check, cosine_check
 from coalmine.papers.trained import FINAL, Trained, obtain, records, seconds_of
 
 TIMES = (1, 2, 4, 8)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from coalmine.papers.experiment import Ask
-from coalmine.papers.linear import cosine_check
 from coalmine.papers.modelled import COLUMNS, Printed
 from coalmine.papers.noise_model import Run, Simulated, measure
 from coalmine.papers.outcome import Check, Row, in_order, number
@@ -85,6 +84,14 @@ def own_checks(real: Mapping[float, Trained]) -> list[Check]:
     for noise, run in real.items():
         found += [*_within(noise, run), *_ordered(noise, run), cosine_check(f"noise {noise:g}", run)]
     return found
+
+
+def cosine_check(words: str, run: Trained) -> Check:
+    """Whether canaries are in the final model as they were put there (see `coalmine.papers.linear`)."""
+    cosines = run.seen.final
+    mean, error, wanted = float(cosines.mean()), float(cosines.std(ddof=1)) / math.sqrt(cosines.size), run.predicted_cosine
+    text = f"{words}: mean cosine with the final model {mean:.2f} ± {error:.2f}, by what canaries added {wanted:.2f}"
+    return Check(text, abs(mean - wanted) <= WIDTH * error)
 
 
 def analytic_check(noise: float, run: Trained, words: str = "") -> list[Check]:
