@@ -282,7 +282,8 @@ class Work:
 
 def diverged(records: Sequence[Mapping[str, Any]], *, adaptive: bool) -> str | None:
     """What to say of a training that ended worse than it began, by the losses that clients report; None if it did not."""
-    losses = [float(record["training_loss"]) for record in records if record.get("training_loss") is not None]
+    told = [record for record in records if record.get("training_loss") is not None]
+    losses = [float(record["training_loss"]) for record in told]
     part = max(len(losses) // 10, 3)
     if len(losses) < 2 * part:
         return None
@@ -291,7 +292,7 @@ def diverged(records: Sequence[Mapping[str, Any]], *, adaptive: bool) -> str | N
         return None
     said = f"diverged: the clients' loss rose from {begun:.3g} to {ended:.3g}, so that the model is worse than at its start. "
     if adaptive:
-        clips = [float(record["clip_norm"]) for record in (records[0], records[-1])]
+        clips = [float(record["clip_norm"]) for record in (told[0], told[-1])]
         said += f"The clip norm went from {clips[0]:.3g} to {clips[1]:.3g}: it follows long updates, and the noise follows it."
         said += " Fix it, or lower"
     else:

@@ -85,6 +85,11 @@ def test_what_is_said_of_losses(losses, adaptive, words):
     assert said is None if words is None else words in said
 
 
+def test_lines_that_are_no_rounds_are_not_looked_at():
+    rounds = [{"training_loss": loss, "clip_norm": 0.3} for loss in [2.0] * 5 + [9.0] * 5]
+    assert diverged([{"time": 1.0}, *rounds, {"time": 2.0}], adaptive=True) is not None
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -41,9 +41,8 @@ def comparison(rows: Sequence[Row]) -> Drawing:
         both = np.concatenate([ours, printed[known]])
         if both.size and both.min() > 0 and both.max() > _SPREAD * both.min():
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(
-                lambda value, _: f"{value:g}"
-            )  # the usual one writes mathematics, which is not set here
+            # the usual formatter writes mathematics, which is not set here
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.xaxis.set_minor_formatter(lambda *_: "")
         axes.set_yticks(place, [row.what for row in shown], color=INK)
         axes.set_ylim(len(shown) - 0.5, -0.5)

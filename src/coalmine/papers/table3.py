@@ -2,7 +2,7 @@
 
 The paper trains on Stack Overflow; here are MNIST by writer, Shakespeare's roles and chats. A change by canaries has the
 verdict "same shape" if it is no more than two standard errors over clients, as canaries change nothing in the paper; an
-accuracy, if no run with less noise is worse by two standard errors, as none is in the paper. The errors are those of a sample
+accuracy, by where it stands in the paper's order, in which more noise is worse (see `in_order`). The errors are of a sample
 of clients, as if each accuracy had a sample of its own: wider than a comparison of the same clients would have it. That another
 run with the same settings would end elsewhere is not in them.
 """

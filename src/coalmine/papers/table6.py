@@ -7,6 +7,7 @@ given: the printed analytic 34.5 needs about the latter. CANIFE's own column nee
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -134,7 +135,8 @@ def _judged(runs: list[Trained]) -> tuple[list[Row], list[Check]]:
 def _width_row(runs: list[Trained]) -> Row:
     """What the fit turns into epsilon, and what data change in it."""
     ours = Simulated.of([float(run.seen.largest_held_out.std()) for run in runs])
-    alone = Simulated.of([float(MODEL.seen(seed).largest_held_out.std()) for seed in range(_PRINTED_RUNS)])
+    size = replace(MODEL, dim=runs[0].dim, rounds=int(runs[0].finished.training["rounds"]))
+    alone = Simulated.of([float(size.seen(seed).largest_held_out.std()) for seed in range(_PRINTED_RUNS)])
     note = f"pure noise: {alone.mean:.3f} ± {alone.std:.3f}"
     what, place = "runs, width of the largest cosines of held-out canaries", {"how": "runs", "column": "width"}
     return Row(what, "", ours.mean, ours.std, note=note, place=place)
