@@ -65,7 +65,7 @@ def numbers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
         "SMALLER": "{ours:.2f} ± {error:.2f}".format(**fashion["runs", 2.8e-6, "est"]),
         "FIFTY": "{ours:.1f} ± {error:.1f}".format(**fashion["runs", 1e-5, "known others"]),
         "HOLDS": found["table6-runs"]["checks"][1]["text"].partition("claim in ")[2].partition(" runs")[0],
-        "EARLY": "{ours:.0f} ± {error:.0f}".format(**by_place(found["v1-table2"])["model", 0.0644, "est-all"]),
+        "EARLY": "{ours:.0f} ± {error:.0f}".format(**by_place(found["v1-table2-model"])["model", 0.0644, "est-all"]),
         "FIVE": listed([large(five["model", noise, "est-all"]["ours"]) for noise in (0.16, 0.18, 0.195)]),
         "FIVERUNS": listed([large(emnist["runs", noise, "est-all"]["ours"]) for noise in (0.16, 0.18, 0.195)]),
     }

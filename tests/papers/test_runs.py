@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -59,6 +60,17 @@ def test_every_noise_is_checked(table2):
     """Three views within their claims, and their order; what canaries leave; the analytic value where there is noise."""
     for noise, checks in (("0", 5), ("0.0496", 7), ("0.0986", 7), ("0.2317", 7)):
         assert sum(check.text.startswith((f"noise {noise},", f"noise {noise}:")) for check in table2.checks) == checks
+
+
+def test_the_first_version_is_judged_by_its_own_estimates(table2, ask):
+    found = experiment("v1-table2")(replace(ask, part="runs"))
+    rows = {(row.place["noise"], row.place["column"]): row for row in found.rows}
+    first, second = (Trained(trained._path(ask, families.chat(ask, noise)[0])) for noise in (0.0, 0.1023))
+    assert rows[0.0, "est-final"].ours == first.column("v1-est-final") and rows[0.0, "est-final"].paper == "5.49"
+    assert rows[0.1023, "est-all"].ours == second.column("v1-est-all") and rows[0.1023, "est-all"].paper == "84.0"
+    noises = ("0", "0.0644", "0.1023", "0.1836", "0.2344")
+    assert list(found.details["runs"]) == [f"chat-noise{noise}-times1" for noise in noises]
+    assert sum(check.text.startswith("noise 0.1836") for check in found.checks) == 7
 
 
 def test_a_finished_run_is_only_read(table2, ask, monkeypatch):

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from coalmine.config import Config
 from coalmine.papers.experiment import Ask
 from coalmine.papers.modelled import COLUMNS, Printed
 from coalmine.papers.noise_model import Run, Simulated, measure
 from coalmine.papers.outcome import Check, Row, in_order, number
-from coalmine.papers.trained import Trained
+from coalmine.papers.trained import Trained, obtain, records, seconds_of
 
 WIDTH = 3.3  # standard errors that a check allows: one in a thousand is missed by chance
 VIEWS = OTHERS, ROUNDS, DRIFT = "known others", "known rounds", "final model"
+
+
+@dataclass(frozen=True)
+class ByNoise:
+    """The part of a table of epsilons by noise that trains."""
+
+    rows: list[Row]
+    checks: list[Check]
+    seconds: float  # of training
+    records: dict[str, Any]  # of its runs
+
+    @staticmethod
+    def of(ask: Ask, printed: Printed, family: Callable[[Ask, float], tuple[str, Config]], noises: Sequence[float]) -> ByNoise:
+        """A run for every noise, canaries once."""
+        runs = obtain(ask, dict(family(ask, noise) for noise in noises))
+        real = dict(zip(noises, runs.values(), strict=True))
+        rows = [*epsilon_rows(ask, printed, real), *own_rows(real)]
+        return ByNoise(rows, own_checks(real), seconds_of(real.values()), records(real.values()))
 
 
 def epsilon_rows(ask: Ask, printed: Printed, real: Mapping[float, Trained]) -> list[Row]:
@@ -25,11 +45,11 @@ def epsilon_rows(ask: Ask, printed: Printed, real: Mapping[float, Trained]) -> l
     network. The final model is not compared: in the papers' column it has its start in it, which the model has not.
     """
     rows = []
-    alone = {noise: _pure_noise(ask, noise, run) for noise, run in real.items() if noise}
+    alone = {noise: _pure_noise(ask, printed, noise, run) for noise, run in real.items() if noise}
     for column in COLUMNS:
         noises = list(real)
-        ours = [real[noise].column(column) for noise in noises]
-        errors = [real[noise].standard_error(column) for noise in noises]
+        ours = [real[noise].column(printed.estimators[column]) for noise in noises]
+        errors = [real[noise].standard_error(printed.estimators[column]) for noise in noises]
         paper = [float(printed.value(noise, column)) for noise in noises]
         good = in_order(paper, ours, errors)
         for noise, value, error, fits in zip(noises, ours, errors, good, strict=True):
@@ -47,13 +67,13 @@ def epsilon_rows(ask: Ask, printed: Printed, real: Mapping[float, Trained]) -> l
     return sorted(rows, key=lambda row: list(real).index(row.place["noise"]))
 
 
-def _pure_noise(ask: Ask, noise: float, run: Trained) -> dict[str, str]:
+def _pure_noise(ask: Ask, printed: Printed, noise: float, run: Trained) -> dict[str, str]:
     """By column."""
     momentum = float(run.evidence.config["server"]["momentum"])
     model = Run(noise, run.dim, int(run.finished.training["rounds"]), run.seen.final.size, momentum)
     columns = tuple(column for column in COLUMNS if column.endswith("all"))
     seeds = [ask.seed * 1_000_003 + number for number in range(ask.repeat(full=50, quick=5))]
-    tasks = [(model, columns, run.delta, seed) for seed in seeds]
+    tasks = [(model, tuple(printed.estimators[column] for column in columns), run.delta, seed) for seed in seeds]
     values = np.array(ask.each(measure, tasks, f"noise {noise:g}, model")).T
     found = {column: Simulated.of(list(each)) for column, each in zip(columns, values, strict=True)}
     return {column: f"{number(each.mean)} ± {number(each.std, each.mean)}" for column, each in found.items()}

@@ -27,16 +27,14 @@ def table2(ask: Ask) -> Outcome:
     about = ask.about(delta=TABLE2.delta, simulations=ask.repeat(full=50, quick=20))
     if ask.part != "model":
         from coalmine.papers.families import CHATS, chat  # these need torch, the model does not
-        from coalmine.papers.real import epsilon_rows, own_checks, own_rows
-        from coalmine.papers.trained import obtain, records, seconds_of
+        from coalmine.papers.real import ByNoise
 
-        runs = obtain(ask, dict(chat(ask, noise) for noise in TABLE2.noises))
-        real = dict(zip(TABLE2.noises, runs.values(), strict=True))
-        rows += [*epsilon_rows(ask, TABLE2, real), *own_rows(real)]
-        checks += own_checks(real)
+        real = ByNoise.of(ask, TABLE2, chat, TABLE2.noises)
+        rows += real.rows
+        checks += real.checks
         notes.append(CHATS)
-        about["training_seconds"] = seconds_of(real.values())
-        details["runs"] = records(real.values())
+        about["training_seconds"] = real.seconds
+        details["runs"] = real.records
     return Outcome(
         "table2" if ask.part is None else f"table2-{ask.part}",
         f"Table 2, epsilon against noise, all iterates and final model; delta = {TABLE2.delta:.3g}",

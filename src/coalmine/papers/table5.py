@@ -26,17 +26,14 @@ def table5(ask: Ask) -> Outcome:
     about = ask.about(delta=TABLE5.delta)
     if ask.part != "model":
         from coalmine.papers.families import WRITERS, mnist  # these need torch, the model does not
-        from coalmine.papers.real import epsilon_rows, own_checks, own_rows
-        from coalmine.papers.trained import obtain, records, seconds_of
+        from coalmine.papers.real import ByNoise
 
-        noises = TABLE5.noises if ask.full else [0.0, 0.16, 0.315]
-        runs = obtain(ask, dict(mnist(ask, noise) for noise in noises))
-        real = dict(zip(noises, runs.values(), strict=True))
-        rows += [*epsilon_rows(ask, TABLE5, real), *own_rows(real)]
-        checks += own_checks(real)
+        real = ByNoise.of(ask, TABLE5, mnist, TABLE5.noises if ask.full else [0.0, 0.16, 0.315])
+        rows += real.rows
+        checks += real.checks
         notes.append(WRITERS)
-        about["training_seconds"] = seconds_of(real.values())
-        details["runs"] = records(real.values())
+        about["training_seconds"] = real.seconds
+        details["runs"] = real.records
     return Outcome(
         "table5" if ask.part is None else f"table5-{ask.part}",
         f"Table 5, epsilon against noise, all iterates and final model; delta = {TABLE5.delta:.3g}",
