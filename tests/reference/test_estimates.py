@@ -24,6 +24,7 @@ from coalmine._random import stream
 from coalmine.estimators.diagnostics import anderson_darling, diagnose
 from coalmine.estimators.gaussian_fit import _zero_leakage
 from coalmine.papers import table1 as paper
+from coalmine.papers.printed import TABLE1
 from coalmine.simulation import simulate_gaussian_mechanism
 
 FALSE_ALARM = 1e-6  # each statistical comparison below fails by chance once in a million runs
@@ -379,7 +380,7 @@ def test_table_1_has_every_cell_twice(quick):
     for cell in quick.cells:
         assert cell.canaries == round(cell.dim**0.5)
         assert cell.analytic == approx({0.541: 10.0, 1.54: 3.0, 4.22: 1.0}[cell.sigma], rel=0.003)
-        printed = paper.PRINTED[cell.sigma][paper.DIMS.index(cell.dim)]
+        printed = TABLE1[cell.sigma][cell.dim]
         assert [cell.paper_mean, cell.paper_std] == [float(number) for number in printed.split(" ± ")]
         assert np.isfinite([cell.mean, cell.std, cell.z_mean, cell.z_std]).all()
 
@@ -392,7 +393,7 @@ def test_table_1_as_data_and_as_text(quick):
     assert len(str(quick).splitlines()) == 2 + 24 + 1
 
 
-@pytest.mark.parametrize("sigma", paper.PRINTED)
+@pytest.mark.parametrize("sigma", TABLE1)
 @pytest.mark.parametrize("estimator", paper.ESTIMATORS)
 def test_a_cell_is_the_estimate_of_its_scores(quick, estimator, sigma):
     """The table takes a shortcut to epsilon; `estimate_gaussian` must say the same about the same scores."""

@@ -5,7 +5,8 @@
 
 import pytest
 
-from coalmine.papers.table1 import DIMS, PRINTED, Table1, table1
+from coalmine.papers.printed import TABLE1
+from coalmine.papers.table1 import DIMS, Table1, table1
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +18,7 @@ def table() -> Table1:
 
 def test_the_mean_only_estimator_reproduces_every_cell(table: Table1) -> None:
     cells = [cell for cell in table.cells if cell.estimator == "mean"]
-    assert len(cells) == len(DIMS) * len(PRINTED) == 12
+    assert len(cells) == len(DIMS) * len(TABLE1) == 12
     for cell in cells:
         assert abs(cell.z_mean) <= 3.3, cell
         assert abs(cell.z_std) <= 3.3, cell

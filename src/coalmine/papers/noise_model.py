@@ -30,6 +30,7 @@ from coalmine.contracts import Array
 from coalmine.estimators.threshold import bound_pointwise
 from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
 from coalmine.nulls import CosineNull
+from coalmine.papers.outcome import AGREES
 from coalmine.scores import Scores
 
 MOMENTUM = 0.9  # of the server, in the ICLR paper; the first version and the appendix on CANIFE do not say theirs
@@ -158,9 +159,9 @@ class Simulated:
         half = 0.5 * 10.0 ** -len(printed.partition(".")[2])
         return self.low - half <= float(printed) <= self.high + half
 
-    def holds_mean(self, printed: float, std: float, runs: int, width: float = 3.3) -> bool:
+    def holds_mean(self, printed: float, std: float, runs: int) -> bool:
         """Whether a mean of other runs, with their standard deviation, is this mean."""
-        return abs(printed - self.mean) <= width * float(np.sqrt(self.std**2 / self.runs + std**2 / runs))
+        return abs(printed - self.mean) <= AGREES * float(np.sqrt(self.std**2 / self.runs + std**2 / runs))
 
 
 Task = tuple[Run, tuple[str, ...], float, int]  # a run, which statistics, delta, and the seed

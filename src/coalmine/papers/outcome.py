@@ -25,6 +25,7 @@ SCHEMA = "coalmine-paper/1"
 Verdict = Literal["exact", "model-based", "same shape", "differs"]
 VERDICTS: tuple[Verdict, ...] = ("exact", "model-based", "same shape", "differs")
 NONE = "—"
+AGREES = 3.3  # standard errors that a comparison allows: by chance it is missed once in a thousand
 MADE = "## How it was made"
 
 

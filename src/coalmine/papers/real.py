@@ -13,10 +13,9 @@ from coalmine.config import Config
 from coalmine.papers.experiment import Ask
 from coalmine.papers.modelled import COLUMNS, Printed
 from coalmine.papers.noise_model import Run, Simulated, measure
-from coalmine.papers.outcome import Check, Row, in_order, number
+from coalmine.papers.outcome import AGREES, Check, Row, in_order, number
 from coalmine.papers.trained import Trained, obtain, records, seconds_of
 
-WIDTH = 3.3  # standard errors that a check allows: one in a thousand is missed by chance
 VIEWS = OTHERS, ROUNDS, DRIFT = "known others", "known rounds", "final model"
 
 
@@ -111,7 +110,7 @@ def cosine_check(words: str, run: Trained) -> Check:
     cosines = run.seen.final
     mean, error, wanted = float(cosines.mean()), float(cosines.std(ddof=1)) / math.sqrt(cosines.size), run.predicted_cosine
     text = f"{words}: mean cosine with the final model {mean:.2f} ± {error:.2f}, by what canaries added {wanted:.2f}"
-    return Check(text, abs(mean - wanted) <= WIDTH * error)
+    return Check(text, abs(mean - wanted) <= AGREES * error)
 
 
 def analytic_check(noise: float, run: Trained, words: str = "") -> list[Check]:
@@ -119,7 +118,7 @@ def analytic_check(noise: float, run: Trained, words: str = "") -> list[Check]:
     if not noise:
         return []
     others = _Stated.of(run, OTHERS)
-    near = abs(others.epsilon - others.claim) <= WIDTH * others.error
+    near = abs(others.epsilon - others.claim) <= AGREES * others.error
     text = f"noise {noise:g}{words}: {OTHERS} gives the analytic value, {others.epsilon:.4g} for {others.claim:.4g}"
     return [Check(text, near)]
 
@@ -127,11 +126,11 @@ def analytic_check(noise: float, run: Trained, words: str = "") -> list[Check]:
 def _within(noise: float, run: Trained) -> Iterator[Check]:
     """Bound, estimate and claim of each view stand in this order."""
     for each in (_Stated.of(run, view) for view in _views(noise)):
-        slack = WIDTH * each.error
+        slack = AGREES * each.error
         good = each.bound <= min(each.epsilon + slack, each.claim) and each.epsilon - slack <= each.claim
         text = (
             f"noise {noise:g}, {each.view}: valid bound {each.bound:.3g} <= estimate {each.epsilon:.3g} ± {each.error:.2g} "
-            f"<= claim {each.claim:.3g}, within {WIDTH:g} standard errors"
+            f"<= claim {each.claim:.3g}, within {AGREES:g} standard errors"
         )
         yield Check(text, good)
 
@@ -144,7 +143,7 @@ def _ordered(noise: float, run: Trained) -> Iterator[Check]:
         (rounds, others, "who knows the rounds alone sees no more than who knows all others"),
         (final, rounds, "who has the final model alone sees no more than who knows the rounds"),
     ):
-        slack = WIDTH * math.hypot(less.error, more.error)
+        slack = AGREES * math.hypot(less.error, more.error)
         yield Check(
             f"noise {noise:g}: {words}, {less.epsilon:.3g} and {more.epsilon:.3g}", less.epsilon <= more.epsilon + slack
         )

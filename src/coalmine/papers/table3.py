@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from coalmine.config import Config
 from coalmine.papers.experiment import Ask
 from coalmine.papers.families import chat, mnist, shakespeare
-from coalmine.papers.outcome import Check, Outcome, Row, Verdict, in_order
+from coalmine.papers.outcome import AGREES, Check, Outcome, Row, Verdict, in_order
 from coalmine.papers.printed import TABLE3
 from coalmine.papers.trained import Trained, obtain, records, seconds_of
 
@@ -27,7 +27,6 @@ FAMILIES: Mapping[str, tuple[Family, tuple[float, ...]]] = {  # noise levels are
 }
 TITLES = {"mnist": "MNIST by writer", "shakespeare": "Shakespeare", "chat": "chat words"}
 _WIDTH = 2.0  # standard errors
-LARGEST = 3.3  # of four changes by chance one is larger once in 250 experiments
 
 
 def table3(ask: Ask) -> Outcome:
@@ -64,8 +63,8 @@ def _checks(name: str, changes: list[Row]) -> list[Check]:
     if not changes:
         return []
     worst = max(changes, key=lambda row: abs(row.ours or 0.0) / (row.error or math.inf))
-    text = f"{TITLES[name]}: canaries change the accuracy by at most {LARGEST:g} standard errors ({worst.shown} at worst)"
-    return [Check(text, abs(worst.ours or 0.0) <= LARGEST * (worst.error or 0.0))]
+    text = f"{TITLES[name]}: canaries change the accuracy by at most {AGREES:g} standard errors ({worst.shown} at worst)"
+    return [Check(text, abs(worst.ours or 0.0) <= AGREES * (worst.error or 0.0))]
 
 
 def _accuracies(name: str, found: Mapping[float, tuple[Trained, Trained]]) -> list[Row]:

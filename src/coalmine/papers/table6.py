@@ -15,8 +15,8 @@ import numpy as np
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.papers.experiment import Ask
 from coalmine.papers.noise_model import STATISTICS, Run, Simulated, measure
-from coalmine.papers.outcome import Check, Outcome, Row, Verdict
-from coalmine.papers.printed import TABLE6
+from coalmine.papers.outcome import AGREES, Check, Outcome, Row, Verdict
+from coalmine.papers.printed import SIMULATIONS, TABLE6
 
 if TYPE_CHECKING:
     from coalmine.papers.trained import Trained
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 NOISE, STEPS, CANARIES = 0.2, 469, 1000
 DELTAS = (1e-5, 2.8e-6)
 MODEL = Run(noise=NOISE, dim=101_770, rounds=STEPS, canaries=CANARIES)
-_PRINTED_RUNS = 50
 _COLUMNS = {"lo": "lo-all", "est": "est-all"}
 _WORDS = {"lo": "epsilon_lo", "est": "estimate"}
 
@@ -52,7 +51,10 @@ def table6(ask: Ask) -> Outcome:
         tuple(rows),
         error="standard deviation over runs",
         checks=tuple(checks),
-        notes=("A mean of runs agrees with the paper's mean of 50 if they are within 3.3 standard errors of the difference.",),
+        notes=(
+            f"A mean of runs agrees with the paper's mean of {SIMULATIONS} if they are within {AGREES:g} standard errors of "
+            "the difference.",
+        ),
         about=about,
         details=details,
     )
@@ -80,7 +82,7 @@ def _model(ask: Ask, delta: float) -> list[Row]:
 def _row(how: str, name: str, delta: float, values: list[float], good: Verdict) -> Row:
     mean, std = (float(part) for part in TABLE6[name].split(" ± "))
     found = Simulated.of(values)
-    agrees = found.holds_mean(mean, std, _PRINTED_RUNS)
+    agrees = found.holds_mean(mean, std, SIMULATIONS)
     return Row(
         f"{how}, {_WORDS[name]}, delta {delta:g}",
         TABLE6[name],
@@ -136,7 +138,7 @@ def _width_row(runs: list[Trained]) -> Row:
     """What the fit turns into epsilon, and what data change in it."""
     ours = Simulated.of([float(run.seen.largest_held_out.std()) for run in runs])
     size = replace(MODEL, dim=runs[0].dim, rounds=int(runs[0].finished.training["rounds"]))
-    alone = Simulated.of([float(size.seen(seed).largest_held_out.std()) for seed in range(_PRINTED_RUNS)])
+    alone = Simulated.of([float(size.seen(seed).largest_held_out.std()) for seed in range(SIMULATIONS)])
     note = f"pure noise: {alone.mean:.3f} ± {alone.std:.3f}"
     what, place = "runs, width of the largest cosines of held-out canaries", {"how": "runs", "column": "width"}
     return Row(what, "", ours.mean, ours.std, note=note, place=place)

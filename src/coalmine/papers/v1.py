@@ -17,13 +17,11 @@ from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
 from coalmine.papers.experiment import Ask
 from coalmine.papers.modelled import UNDEFINED, constant_note, modelled
 from coalmine.papers.noise_model import Run, Simulated, split_threshold_epsilon
-from coalmine.papers.outcome import Check, Outcome, Row
-from coalmine.papers.printed import V1_TABLE1, V1_TABLE3
+from coalmine.papers.outcome import AGREES, Check, Outcome, Row
+from coalmine.papers.printed import SIMULATIONS, V1_TABLE1, V1_TABLE3
 from coalmine.simulation import simulate_gaussian_mechanism
 
 DIM, CANARIES, DELTA = 1_000_000, 1000, 1e-6
-AGREES = 3.3  # standard errors
-_PRINTED_SIMULATIONS = 50
 _ESTIMATORS = ("mean only", "mean and width")
 
 
@@ -37,10 +35,8 @@ def v1_table1(ask: Ask) -> Outcome:
         mean, std = (float(part) for part in paper.split(" ± "))
         for name, values in zip(_ESTIMATORS, block.T, strict=True):
             ours = Simulated.of(list(values))
-            z_std = (ours.std - std) / np.hypot(
-                ours.std / np.sqrt(2 * (count - 1)), std / np.sqrt(2 * (_PRINTED_SIMULATIONS - 1))
-            )
-            good = ours.holds_mean(mean, std, _PRINTED_SIMULATIONS, AGREES) and abs(z_std) <= AGREES
+            z_std = (ours.std - std) / np.hypot(ours.std / np.sqrt(2 * (count - 1)), std / np.sqrt(2 * (SIMULATIONS - 1)))
+            good = ours.holds_mean(mean, std, SIMULATIONS) and abs(z_std) <= AGREES
             analytic = float(gaussian_epsilon(0.0, 1.0, 1 / noise, 1.0, DELTA))
             rows.append(
                 Row(

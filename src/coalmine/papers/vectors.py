@@ -12,27 +12,23 @@ from coalmine._random import stream
 from coalmine.canaries import SphereCanaries
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.papers.experiment import Ask
-from coalmine.papers.outcome import Row
+from coalmine.papers.outcome import AGREES, Row
+from coalmine.papers.printed import SIMULATIONS, TABLE1
 
 DELTA = 1e-6
-PRINTED = {  # of Table 1: by dimension, for the three noise multipliers
-    10_000: {0.541: "9.89 ± 0.71", 1.54: "3.00 ± 0.46", 4.22: "0.98 ± 0.41"},
-    1_000_000: {0.541: "10.0 ± 0.23", 1.54: "2.96 ± 0.15", 4.22: "0.99 ± 0.14"},
-}
-AGREES = 3.3  # standard errors of the difference of two means
-_PRINTED_SIMULATIONS = 50
 
 
 def direct_rows(ask: Ask) -> list[Row]:
     """A row for every noise multiplier, at a million dimensions, or ten thousand if it must be quick."""
     dim = ask.pick(full=1_000_000, quick=10_000)
     count = min(ask.repeat(full=5, quick=20), ask.pick(full=5, quick=20))
-    jobs = [(dim, noise, ask.seed, number) for noise in PRINTED[dim] for number in range(count)]
+    jobs = [(dim, noise, ask.seed, number) for noise in TABLE1 for number in range(count)]
     found = np.array(ask.each(estimate, jobs, "table 1, vectors")).reshape(-1, count)
     rows = []
-    for (noise, paper), values in zip(PRINTED[dim].items(), found, strict=True):
+    for (noise, by_dim), values in zip(TABLE1.items(), found, strict=True):
+        paper = by_dim[dim]
         mean, std = (float(part) for part in paper.split(" ± "))
-        distance = (values.mean() - mean) / np.sqrt(std**2 / count + std**2 / _PRINTED_SIMULATIONS)  # few of ours: their width
+        distance = (values.mean() - mean) / np.sqrt(std**2 / count + std**2 / SIMULATIONS)  # few of ours: their width
         rows.append(
             Row(
                 what=f"mean, d = {dim:,}, sigma = {noise:g}, vectors",
