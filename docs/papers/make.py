@@ -46,6 +46,7 @@ def numbers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     final = model["model", 0.2317, "est-final"]
     return {
         **on_real_users(found),
+        **with_and_without(found),
         "TABLE": table(found),
         "LITERAL": listed(list(million.values())),
         "LEAST": f"{min(cell['z_mean'] for cell in literal):.0f}",
@@ -123,13 +124,34 @@ def presented(document: dict[str, Any], view: str) -> str:
 
 def accuracies(document: dict[str, Any]) -> str:
     """A line for every noise: without and with canaries."""
-    lines = ["| noise | without canaries | with canaries | always the most frequent |", "|---|---|---|---|"]
-    runs = list(document["runs"].values())
-    for noise in dict.fromkeys(run["noise"] for run in runs):
-        pair = sorted((run for run in runs if run["noise"] == noise), key=lambda run: run["presentations"])
-        cells = [f"{noise:g}", *(accuracy(run) for run in pair), f"{100 * pair[0]['baseline_accuracy']:.1f} %"]
-        lines.append("| " + " | ".join(cells) + " |")
+    words = ("noise", "without canaries", "with canaries", "always the most frequent", "loss without", "loss with")
+    lines = ["| " + " | ".join(words) + " |", "|---|" + "---|" * (len(words) - 1)]
+    for noise, (without, having) in pairs(document).items():
+        cells = [f"{noise:g}", accuracy(without), accuracy(having), f"{100 * without['baseline_accuracy']:.1f} %"]
+        lines.append("| " + " | ".join([*cells, f"{without['loss']:.2f}", f"{having['loss']:.2f}"]) + " |")
     return "\n".join(lines)
+
+
+def pairs(document: dict[str, Any]) -> dict[float, list[dict[str, Any]]]:
+    """By noise, the run without canaries and the run with them."""
+    runs = sorted(document["runs"].values(), key=lambda run: run["presentations"])
+    return {noise: [run for run in runs if run["noise"] == noise] for noise in sorted({run["noise"] for run in runs})}
+
+
+def with_and_without(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """By placeholder, of the accuracies."""
+    parts = {name: found[f"table3-{name}"] for name in ("chat", "mnist", "shakespeare") if f"table3-{name}" in found}
+    changes = [row for document in parts.values() for row in document["rows"] if row["place"]["column"] == "change"]
+    worst = max(changes, key=lambda row: abs(row["ours"]) / row["error"])
+    chats = pairs(found["table3-chat"])
+    return {
+        **{f"ACCURACY {name.upper()}": accuracies(document) for name, document in parts.items()},
+        "CHANGES": str(len(changes)),
+        "CHANGED": f"{worst['ours']:+.2f} ± {worst['error']:.2f}",
+        "LOSSES": listed([f"{chats[noise][0]['loss']:.2f}" for noise in TABLE2.noises[:2]]),
+        "CLIPPED": listed([f"{chats[noise][0]['clip_norms'][1]:.2f}" for noise in TABLE2.noises[:2]]),
+        "GROWN": f"{chats[NOISES[1]][0]['clip_norms'][1]:.1f}",
+    }
 
 
 def statement(said: dict[str, Any]) -> str:

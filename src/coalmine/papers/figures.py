@@ -110,6 +110,25 @@ def presentation_bars(found: Mapping[float, Mapping[int, tuple[float, float, flo
     return figure
 
 
+def accuracy_panels(found: Mapping[str, Mapping[float, Sequence[tuple[float, float]]]], ways: Sequence[str]) -> Drawing:
+    """(accuracy, error) in percent by noise, a panel for every data set, a colour for every way of training (Table 3)."""
+    with house_style():
+        figure, panels = drawing(WIDTH, 150.0 * len(found) + 30, len(found))
+        for panel, (title, line) in zip(panels, found.items(), strict=True):
+            place = np.arange(len(line))
+            columns = zip(*line.values(), strict=True)
+            for number, (colour, way, points) in enumerate(zip(COLOURS, ways, columns, strict=False)):
+                values, errors = np.array(points).T
+                where = place + 0.12 * (number - (len(ways) - 1) / 2)
+                panel.errorbar(where, values, yerr=errors, fmt="o", color=colour, markersize=4, capsize=2, label=way)
+            panel.set_xticks(place, [f"{noise:g}" for noise in line])
+            panel.set_title(title)
+            panel.set_ylabel("%", rotation=0, labelpad=8)
+        _above(panels[0], len(ways))
+        panels[-1].set_xlabel("noise multiplier")
+    return figure
+
+
 def _above(axes: Any, columns: int) -> None:
     """A legend beside the title, over no data."""
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=columns, borderaxespad=0.0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from coalmine.config import Config
 from coalmine.papers.experiment import Ask
@@ -26,6 +27,7 @@ FAMILIES: Mapping[str, tuple[Family, tuple[float, ...]]] = {  # noise levels are
     "chat": (chat, (0.0, 0.0496, 0.0986, 0.2317)),
 }
 TITLES = {"mnist": "MNIST by writer", "shakespeare": "Shakespeare", "chat": "chat words"}
+WAYS = ("without canaries", "with canaries")
 _WIDTH = 2.0  # standard errors
 
 
@@ -35,16 +37,24 @@ def table3(ask: Ask) -> Outcome:
     rows: list[Row] = []
     checks: list[Check] = []
     trained: dict[str, Trained] = {}
+    drawn: dict[str, dict[float, list[tuple[float, float]]]] = {}
     for name in names:
         family, noises = FAMILIES[name]
         pairs = {noise: [family(ask, noise, canaries=canaries) for canaries in (False, True)] for noise in noises}
         runs = obtain(ask, dict(each for pair in pairs.values() for each in pair))
         trained |= runs
         found = {noise: (runs[without[0]], runs[having[0]]) for noise, (without, having) in pairs.items()}
+        drawn[TITLES[name]] = {noise: [_percent(run) for run in pair] for noise, pair in found.items()}
         rows += _accuracies(name, found)
         changes = [_change(name, noise, *pair) for noise, pair in found.items()]
         rows += changes
         checks += _checks(name, [row for row in changes if row.verdict])
+
+    def figure() -> Any:
+        from coalmine.papers.figures import accuracy_panels
+
+        return accuracy_panels(drawn, WAYS)
+
     paper = ", ".join(f"{noise:g}: {without} and {having} %" for noise, (without, having) in TABLE3.items())
     return Outcome(
         "table3" if ask.part is None else f"table3-{ask.part}",
@@ -55,6 +65,7 @@ def table3(ask: Ask) -> Outcome:
         notes=(f"The paper's, on Stack Overflow, without and with canaries by noise: {paper}. It has no other data.",),
         about=ask.about(training_seconds=seconds_of(trained.values())),
         details={"runs": records(trained.values())},
+        figure=figure,
     )
 
 
@@ -70,7 +81,7 @@ def _checks(name: str, changes: list[Row]) -> list[Check]:
 def _accuracies(name: str, found: Mapping[float, tuple[Trained, Trained]]) -> list[Row]:
     """Without and with canaries; more noise is never better in the paper."""
     rows = []
-    for column, words in enumerate(("without canaries", "with canaries")):
+    for column, words in enumerate(WAYS):
         runs = {noise: pair[column] for noise, pair in found.items()}
         values, errors = zip(*(run.accuracy for run in runs.values()), strict=True)
         learned = any(run.learned for run in runs.values())  # if none did, that they do not differ says nothing
@@ -88,6 +99,11 @@ def _accuracies(name: str, found: Mapping[float, tuple[Trained, Trained]]) -> li
                 )
             )
     return sorted(rows, key=lambda row: row.place["noise"])
+
+
+def _percent(run: Trained) -> tuple[float, float]:
+    value, error = run.accuracy
+    return 100 * value, 100 * error
 
 
 def _change(name: str, noise: float, without: Trained, having: Trained) -> Row:

@@ -47,6 +47,7 @@ _RECORDED = (
     "accuracy",
     "accuracy_error",
     "baseline_accuracy",
+    "loss",
     "mean_clients",
     "mean_canary_share",
     "mean_unclipped_clients",
