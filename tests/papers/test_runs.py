@@ -158,6 +158,10 @@ def test_table3_end_to_end(ask):
         assert row.verdict == (None if nothing else "same shape" if abs(row.ours) <= 2 * row.error else "differs")
     if all(row.verdict is None for row in changes):  # nothing was learned: nothing is compared
         assert not found.checks and all(row.verdict is None for row in found.rows)
+    panel = found.figure().axes[0]
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["0", "0.0496", "0.0986", "0.2317"]
+    without = panel.containers[0].lines[0].get_ydata()
+    assert list(without) == [row.ours for row in found.rows if row.place["column"] == "without canaries"]
 
 
 def test_accuracies_have_a_verdict_where_something_was_learned():
