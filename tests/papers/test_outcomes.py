@@ -37,6 +37,23 @@ def test_as_text():
     assert lines[-1] == "1 exact, 1 differs; 1 of 2 checks failed" and not OUTCOME.passed
 
 
+@pytest.mark.parametrize(
+    ("ours", "error", "shown"),
+    [
+        (0.1357, 0.0024, "0.136 ± 0.002"),
+        (6.2171, 0.00031, "6.2171 ± 0.0003"),
+        (1.43, 0.33, "1.43 ± 0.33"),
+        (382.1, 0.2, "382 ± 0"),
+        (45_800.0, 512.0, "45,800 ± 512"),
+        (1.0, 0.0, "1.00 ± 0.00"),
+        (2.0, None, "2.00"),
+        (2.0, float("inf"), "2.00 ± ∞"),
+    ],
+)
+def test_an_error_is_seen(ours, error, shown):
+    assert Row("a number", "", ours, error).shown == shown
+
+
 def test_files_of_an_experiment(tmp_path):
     paths = save(OUTCOME, folder_of(tmp_path / "new", "quick", 3))
     assert {path.parent for path in paths} == {tmp_path / "new" / "quick-3"}
@@ -59,6 +76,13 @@ def test_an_experiment_says_how_it_was_made():
 def test_order_is_a_matter_of_errors():
     assert in_order([3, 2, 1], [30, 20, 20.1], [1, 1, 1]) == ["same shape"] * 3
     assert in_order([3, 2, 1], [30, 20, 28], [1, 1, 1]) == ["same shape", "differs", "differs"]
+
+
+def test_more_without_noise_does_not_make_an_order_of_the_others():
+    paper, apart = [5.72, 1.2, 1.15, 1.08, 0.818, 0.737], [True] + [False] * 5
+    assert in_order(paper, [9.0, 1, 1, 1, 1, 1], [0.1] * 6, apart=apart) == ["same shape"] + [None] * 5
+    assert in_order(paper, [9.0, 1, 1.2, 1.3, 1.4, 1.5], [0.1] * 6, apart=apart) == ["same shape"] + ["differs"] * 5
+    assert in_order(paper, [1.0, 9.0, 8.0, 7.0, 6.0, 5.0], [0.1] * 6, apart=apart) == ["differs"] * 6
 
 
 def test_without_a_difference_there_is_no_shape():

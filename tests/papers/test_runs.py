@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from coalmine.errors import RunDirectoryError
-from coalmine.papers import families, real, table3, trained
+from coalmine.papers import checking, families, table3, trained
 from coalmine.papers.experiment import Ask
 from coalmine.papers.registry import experiment
 from coalmine.papers.trained import Trained, obtain
@@ -58,7 +58,8 @@ def test_the_document_holds_what_the_runs_said(table2):
 
 def test_every_noise_is_checked(table2):
     """Three views within their claims, and their order; what canaries leave; the analytic value where there is noise."""
-    for noise, checks in (("0", 5), ("0.0496", 7), ("0.0986", 7), ("0.2317", 7)):
+    assert table2.checks[-1].text.startswith("all runs together: canaries left ")
+    for noise, checks in (("0", 4), ("0.0496", 7), ("0.0986", 7), ("0.2317", 7)):
         assert sum(check.text.startswith((f"noise {noise},", f"noise {noise}:")) for check in table2.checks) == checks
 
 
@@ -178,20 +179,27 @@ class _Judged:
     """A run that ended with this accuracy."""
 
     def __init__(self, accuracy, error, *, learned=True):
-        self.accuracy, self.learned = (accuracy, error), learned
+        self.accuracy, self.learned, self.diverged = (accuracy, error), learned, False
         self.finished = SimpleNamespace(training={"mean_canary_share": 0.05})
 
 
 def test_presentations(ask):
     found = experiment("figure2")(ask)
     assert [(row.place["noise"], row.place["times"]) for row in found.rows] == [(0.0, 1), (0.0, 4), (0.2317, 1), (0.2317, 4)]
-    assert found.passed, [str(check) for check in found.checks]
-    assert experiment("figure1")(ask).figure is not None
+    kinds = [text for check in found.checks for text in (check.text,) if " comparisons; " in text]
+    assert [int(text.rpartition(" comparisons; ")[0].rpartition(" ")[2]) for text in kinds] == [10, 6, 4, 2]  # by kind
+    assert all(check.passed for check in found.checks if " comparisons; " in check.text), [str(check) for check in found.checks]
+    assert sum("when presentations double" in check.text for check in found.checks) == 2
+    densities = experiment("figure1")(ask)
+    assert densities.checks == found.checks[2:] and "all runs together" in densities.checks[-1].text
+    assert [panel.get_title("left") for panel in densities.figure().axes] == ["noise 0", "noise 0.2317"]
+    assert "on chats" in densities.figure().axes[-1].get_xlabel()
+    assert all("% of a cohort" in row.note for row in (*found.rows, *densities.rows))
 
 
 def test_canaries_are_in_the_model_as_they_were_put_there(ask):
     (run,) = obtain(ask, dict([families.chat(ask, 0.0, 4)])).values()
-    assert real.cosine_check("here", run).passed
+    assert checking.left("here", run).distance < checking.allowed(1)
     width = run.seen.final.std(ddof=1) / run.seen.final.size**0.5
     assert run.predicted_cosine > 3.3 * width  # without what canaries add the check would fail
 

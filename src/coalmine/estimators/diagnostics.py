@@ -60,7 +60,7 @@ def diagnose(standardised: Array, null_count: int | None = None) -> Diagnostics:
         std=std,
         variance_p_value=_variance_p_value(std**2, count, null_count) if count > 1 else None,
         anderson_darling=statistic,
-        normality_p_value=None if statistic is None else _anderson_p_value(statistic),
+        normality_p_value=None if statistic is None else anderson_p_value(statistic),
         skewness=skewness,
         skewness_p_value=None if skewness is None else float(2 * special.ndtr(-abs(skewness) * np.sqrt(count / 6))),
         excess_kurtosis=kurtosis,
@@ -80,7 +80,7 @@ def anderson_darling(z: Array) -> float:
     return square * (1 + 0.75 / n + 2.25 / n**2)
 
 
-def _anderson_p_value(a: float) -> float:
+def anderson_p_value(a: float) -> float:
     """The approximation of D'Agostino & Stephens (1986, table 4.9)."""
     a = min(a, 100.0)
     if a >= 0.6:

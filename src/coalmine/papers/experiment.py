@@ -60,6 +60,11 @@ class Ask:
         """How many simulations."""
         return self.simulations or (full if self.full else quick)
 
+    def heading(self, what: str, *, model: str, runs: str) -> str:
+        """What a table is called: by what it is made of."""
+        made = {"model": (model,), "runs": (runs,)}.get(self.part or "", (model, runs))
+        return f"{what} {' and '.join(made)}"
+
     def about(self, **further: Any) -> dict[str, Any]:
         """What a document says of how it was made."""
         return {"scale": self.scale, "seed": self.seed, **further}

@@ -68,7 +68,7 @@ def quantile_lines(series: Mapping[str, Mapping[str, Sequence[float]]], quantile
     return figure
 
 
-def density_grid(cosines: Mapping[float, Mapping[int, Array]]) -> Drawing:
+def density_grid(cosines: Mapping[float, Mapping[int, Array]], data: str) -> Drawing:
     """Densities of standardised cosines: a panel for every noise, a line for every number of presentations (Figure 1)."""
     with house_style():
         figure, panels = drawing(WIDTH, 120.0 * len(cosines) + 40, len(cosines))
@@ -78,11 +78,11 @@ def density_grid(cosines: Mapping[float, Mapping[int, Array]]) -> Drawing:
             for colour, (times, values) in zip(COLOURS, lines.items(), strict=False):
                 panel.plot(z, _kernel_density(values, z), color=colour, label=f"{times}×")
             panel.plot(z, np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi), color=MUTED, linewidth=1.2, linestyle=(0, (4, 2)))
-            panel.set_title(f"noise multiplier {noise:g}")
+            panel.set_title(f"noise {noise:g}")
             panel.set_yticks([])
             panel.grid(visible=False)
         _above(panels[0], 4)
-        panels[-1].set_xlabel("cosine with the final model, in standard deviations of the null (dashed)")
+        panels[-1].set_xlabel(f"cosine with the final model on {data}, in standard deviations of the null (dashed)")
     return figure
 
 
@@ -92,7 +92,7 @@ def _kernel_density(values: Array, at: Array) -> Array:
     return np.asarray(np.exp(-(((at[:, None] - values) / width) ** 2) / 2).mean(axis=1) / (width * np.sqrt(2 * np.pi)))
 
 
-def presentation_bars(found: Mapping[float, Mapping[int, tuple[float, float, float]]]) -> Drawing:
+def presentation_bars(found: Mapping[float, Mapping[int, tuple[float, float, float]]], data: str) -> Drawing:
     """(estimate, papers' eps_lo, valid bound) by presentations, a panel for every noise (Figures 2 and 3)."""
     with house_style():
         figure, panels = drawing(WIDTH, 120.0 * len(found) + 40, len(found))
@@ -103,10 +103,10 @@ def presentation_bars(found: Mapping[float, Mapping[int, tuple[float, float, flo
             panel.hlines(pointwise, place - 0.3, place + 0.3, color=ORANGE, linewidth=1.6, label="papers’ ε_lo")
             panel.hlines(valid, place - 0.3, place + 0.3, color=GREEN, linewidth=1.6, label="valid bound")
             panel.set_xticks(place, [str(times) for times in points])
-            panel.set_title(f"noise multiplier {noise:g}")
+            panel.set_title(f"noise {noise:g}")
             panel.set_ylabel("ε", rotation=0, labelpad=8)
         _above(panels[0], 3)
-        panels[-1].set_xlabel("presentations of a canary")
+        panels[-1].set_xlabel(f"presentations of a canary, {data}")
     return figure
 
 

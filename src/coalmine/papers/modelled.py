@@ -19,6 +19,7 @@ COLUMNS = {
     "lo-final": "epsilon_lo, final model",
     "est-final": "epsilon_est, final model",
 }
+PURE_NOISE = "by the pure-noise model"
 UNDEFINED = "without noise this model has no law"
 
 

@@ -38,7 +38,7 @@ MOMENTUM = 0.9  # of the server, in the ICLR paper; the first version and the ap
 
 @dataclass(frozen=True)
 class Run:
-    """A run of the model: so many canaries inserted, and as many held out."""
+    """A run of the model: so many canaries inserted, and as many held out if not said otherwise."""
 
     noise: float
     dim: int
@@ -46,6 +46,7 @@ class Run:
     canaries: int
     momentum: float = MOMENTUM
     presentations: int = 1
+    held_out: int | None = None
 
     def __post_init__(self) -> None:
         if not self.noise > 0:
@@ -62,7 +63,7 @@ class Run:
         when, who = np.concatenate(periods), np.tile(np.arange(self.canaries), self.presentations)
         order = np.argsort(when, kind="stable")
         planted = np.split(who[order], np.searchsorted(when[order], np.arange(1, self.rounds)))
-        directions = 2 * self.canaries
+        directions = self.canaries + (self.canaries if self.held_out is None else self.held_out)
         velocity, drift, largest = np.zeros(directions), np.zeros(directions), np.full(directions, -np.inf)
         others = weight = rest = 0.0  # squares, by coordinate, of the other coordinates of v_t and of the drift
         for number in range(self.rounds):

@@ -46,7 +46,10 @@ class Row:
         """Ours with its error, in words."""
         if self.ours is None:
             return NONE
-        return number(self.ours) if self.error is None else f"{number(self.ours)} ± {number(self.error, self.ours)}"
+        if not self.error or not math.isfinite(self.error) or abs(self.ours) >= 100 or float(number(self.error, self.ours)):
+            return number(self.ours) if self.error is None else f"{number(self.ours)} ± {number(self.error, self.ours)}"
+        digits = math.ceil(-math.log10(self.error))  # as many as show that there is an error
+        return f"{self.ours:.{digits}f} ± {self.error:.{digits}f}"
 
     @property
     def printed(self) -> float | None:
@@ -176,25 +179,35 @@ def number(value: float, beside: float | None = None) -> str:
 
 
 def in_order(
-    paper: Sequence[float], ours: Sequence[float], errors: Sequence[float], width: float = 2.0
+    paper: Sequence[float],
+    ours: Sequence[float],
+    errors: Sequence[float],
+    width: float = 2.0,
+    *,
+    apart: Sequence[bool] | None = None,
 ) -> list[Verdict | None]:
     """Whether each of our numbers stands where the paper's order has it among the others.
 
     "differs" if it is on the wrong side of another one by more than the error of both, "same shape" if it is not and is on the
     right side of some other by as much; None if the errors allow neither to be said. `width` is in standard errors of the
-    difference.
+    difference. To be on the right side of one that stands `apart` is no merit: the others must be told from each other.
 
     >>> in_order([30.0, 10.0, 1.0], [9.0, 5.0, 5.1], [0.1, 0.1, 0.1]), in_order([3.0, 1.0], [1.0, 2.0], [0.1, 0.1])
     (['same shape', 'same shape', 'same shape'], ['differs', 'differs'])
+    >>> in_order([30.0, 10.0, 1.0], [9.0, 5.0, 5.1], [0.1, 0.1, 0.1], apart=[True, False, False])
+    ['same shape', None, None]
     >>> in_order([1, 2, 4], [1.0, 1.0, 1.1], [0.1, 0.1, 0.1])
     [None, None, None]
     """
+    aside = [False] * len(ours) if apart is None else apart
     right, wrong = [False] * len(ours), [False] * len(ours)
     for first in range(len(ours)):
         for second in range(len(ours)):
             if paper[first] > paper[second]:
                 slack = width * math.hypot(errors[first], errors[second])
-                for found, less, more in ((right, second, first), (wrong, first, second)):
-                    if ours[less] < ours[more] - slack:
-                        found[first] = found[second] = True
+                if ours[second] < ours[first] - slack:
+                    right[first] |= not aside[second]
+                    right[second] |= not aside[first]
+                if ours[first] < ours[second] - slack:
+                    wrong[first] = wrong[second] = True
     return ["differs" if bad else "same shape" if good else None for good, bad in zip(right, wrong, strict=True)]

@@ -75,7 +75,7 @@ _ALL = (
     Experiment("v1-table1", "first version: the Gaussian mechanism at a million dimensions", _in("v1", "v1_table1")),
     Experiment(
         "v1-table2",
-        "first version: epsilon against noise, pure-noise model, and word LSTM on chats",
+        "first version, its Table 3: epsilon against noise, pure-noise model, and word LSTM on chats",
         _in("v1", "v1_table2"),
         trains=True,
         parts=("model", "runs"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from coalmine.papers.experiment import Ask
-from coalmine.papers.modelled import COLUMNS, constant_note, modelled
+from coalmine.papers.modelled import COLUMNS, PURE_NOISE, constant_note, modelled
 from coalmine.papers.noise_model import Run, Simulated, measure
 from coalmine.papers.outcome import Check, Outcome, Row
 from coalmine.papers.printed import TABLE2
@@ -26,18 +26,20 @@ def table2(ask: Ask) -> Outcome:
         notes.append(constant_note(TABLE2))
     about = ask.about(delta=TABLE2.delta, simulations=ask.repeat(full=50, quick=20))
     if ask.part != "model":
-        from coalmine.papers.families import CHATS, chat  # these need torch, the model does not
+        from coalmine.papers.checking import TOGETHER
+        from coalmine.papers.families import CHATS, ON_CHATS, chat  # these need torch, the model does not
         from coalmine.papers.real import ByNoise
 
-        real = ByNoise.of(ask, TABLE2, chat, TABLE2.noises)
+        real = ByNoise.of(ask, TABLE2, chat, TABLE2.noises, ON_CHATS)
         rows += real.rows
         checks += real.checks
-        notes.append(CHATS)
+        notes += [CHATS, TOGETHER]
         about["training_seconds"] = real.seconds
         details["runs"] = real.records
     return Outcome(
         "table2" if ask.part is None else f"table2-{ask.part}",
-        f"Table 2, epsilon against noise, all iterates and final model; delta = {TABLE2.delta:.3g}",
+        f"{ask.heading('Table 2', model=PURE_NOISE, runs='on chats')}: epsilon against noise, all iterates and final model; "
+        f"delta = {TABLE2.delta:.3g}",
         tuple(rows),
         error="standard deviation over runs of the model; of a real run the standard error, by drawing canaries again",
         checks=tuple(checks),

@@ -111,7 +111,7 @@ def _judged(runs: list[Trained]) -> tuple[list[Row], list[Check]]:
     claim = runs[0].result.claim
     stated = claim.epsilon if claim is not None else float("inf")
     above = sum(bound > stated for bound in bounds)
-    estimates = [run.result.estimate for run in runs]
+    estimates = [run.stated("known others")[0] for run in runs]
     means = [estimate.epsilon for estimate in estimates if estimate is not None]
     inside = sum(estimate is not None and estimate.low <= stated <= estimate.high for estimate in estimates)
     rows.append(

@@ -25,6 +25,8 @@ from coalmine.config import Config, fingerprint, located, parse_config, write_co
 from coalmine.contracts import LowerBound, PointEstimate
 from coalmine.errors import RunDirectoryError
 from coalmine.estimators.diagnostics import anderson_darling
+from coalmine.estimators.gaussian_fit import Variance, estimate_gaussian
+from coalmine.federation import diverged
 from coalmine.papers.experiment import Ask
 from coalmine.papers.linear import left_by_canaries
 from coalmine.papers.noise_model import STATISTICS, Seen
@@ -202,6 +204,11 @@ class Trained:
         return found
 
     @property
+    def noise(self) -> float:
+        """The noise multiplier."""
+        return float(self.evidence.config["privacy"]["noise_multiplier"])
+
+    @property
     def delta(self) -> float:
         """Of all its statements."""
         return self.result.bound.delta
@@ -219,6 +226,12 @@ class Trained:
         return accuracy > float(self.finished.training["baseline_accuracy"]) + 2 * error
 
     @property
+    def diverged(self) -> bool:
+        """Whether it ended worse than it began."""
+        found = RunDirectory.open(self.path)
+        return diverged(found.events(), adaptive=parse_config(found.config).privacy.adaptive_clipping) is not None
+
+    @property
     def seconds(self) -> float:
         """How long its rounds took."""
         return sum(float(event["seconds"]) for event in RunDirectory.open(self.path).events() if "seconds" in event)
@@ -228,23 +241,25 @@ class Trained:
         """What it trained, how well, and what each view says of it."""
         training, told = self.finished.training, parse_config(RunDirectory.open(self.path).config)
         kept: dict[str, Any] = {"noise": told.privacy.noise_multiplier, "presentations": told.canaries.presentations}
-        kept |= {"adaptive_clipping": told.privacy.adaptive_clipping, "clip_norms": self._clip_norms}
+        kept |= {"adaptive_clipping": told.privacy.adaptive_clipping, "clip_norms": self.clip_norms}
         kept |= {name: training.get(name) for name in _RECORDED} | {"seconds": round(self.seconds)}
         if self.finished.result is None:
             return {**kept, "presentations": 0}
         said = {}
         for view in (self.result.setting["view"], *(each.view for each in self.result.views)):
             estimate, bound, claim = self.stated(view)
-            about = None if estimate is None else {"epsilon": estimate.epsilon, "low": estimate.low, "high": estimate.high}
+            about = (
+                None if estimate is None else {name: getattr(estimate, name) for name in ("epsilon", "low", "high", "method")}
+            )
             at_least = {"epsilon": bound.epsilon, "method": bound.method, "valid": bound.valid}
             said[view] = {"estimate": about, "bound": at_least, "claim": claim}
         cosines = self.seen.final
-        final = {"canaries": cosines.size, "mean": float(cosines.mean()), "width": float(cosines.std(ddof=1))}
+        final = {"canaries": cosines.size, "mean": self.mean_cosine, "width": float(cosines.std(ddof=1))}
         final |= {"predicted_mean": self.predicted_cosine, "anderson_darling": self.anderson_darling()}
         return {**kept, "delta": self.delta, "views": said, "final_cosines": final}
 
     @property
-    def _clip_norms(self) -> list[float]:
+    def clip_norms(self) -> list[float]:
         """Of the first round, and of the last."""
         rounds = [event for event in RunDirectory.open(self.path).events() if "clip_norm" in event]
         return [float(rounds[place]["clip_norm"]) for place in (0, -1)]
@@ -289,6 +304,16 @@ class Trained:
         values = [STATISTICS[name](self.seen.drawn_again(rng), self.delta) for _ in range(_DRAWS)]
         return float(np.std(values)) if np.isfinite(values).all() else math.inf
 
+    @property
+    def mean_cosine(self) -> float:
+        """Of inserted canaries with the final model, in units of the null's width."""
+        return float(self.seen.final.mean())
+
+    @property
+    def mean_cosine_error(self) -> float:
+        """Its standard error over canaries."""
+        return float(self.seen.final.std(ddof=1)) / math.sqrt(self.seen.final.size)
+
     @cached_property
     def predicted_cosine(self) -> float:
         """The mean cosine of an inserted canary with the final model, if what it added stayed there; in the same units."""
@@ -301,11 +326,19 @@ class Trained:
         return anderson_darling((cosines - cosines.mean()) / cosines.std(ddof=1))
 
     def stated(self, view: str) -> tuple[PointEstimate | None, LowerBound, float]:
-        """(estimate, valid bound, claim) of one of our own views."""
+        """(estimate, valid bound, claim) of one of our own views.
+
+        With noise the estimate is by the mean alone in every run, so that runs can be compared; without noise, where canaries
+        stand out unequally, it is by mean and width. An audit chooses by a test, and says which one.
+        """
         result = self.result
         if result.setting["view"] == view:
             estimate, bound, claim = result.estimate, result.bound, result.claim
         else:
             beside: Any = next(each for each in result.views if each.view == view)
             estimate, bound, claim = beside.estimate, beside.bound, beside.claim
+        scores = self.evidence.scores.get(view)
+        if estimate is not None and scores is not None and not scores.maximum:
+            variance: Variance = "null" if self.noise else "fitted"
+            estimate = estimate_gaussian(scores, delta=estimate.delta, variance=variance, confidence=estimate.confidence)
         return estimate, bound, claim.epsilon if claim is not None else float("inf")

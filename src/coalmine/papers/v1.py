@@ -15,7 +15,7 @@ import numpy as np
 
 from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
 from coalmine.papers.experiment import Ask
-from coalmine.papers.modelled import UNDEFINED, constant_note, modelled
+from coalmine.papers.modelled import PURE_NOISE, UNDEFINED, constant_note, modelled
 from coalmine.papers.noise_model import Run, Simulated, split_threshold_epsilon
 from coalmine.papers.outcome import AGREES, Check, Outcome, Row
 from coalmine.papers.printed import SIMULATIONS, V1_TABLE1, V1_TABLE3
@@ -86,18 +86,20 @@ def v1_table2(ask: Ask) -> Outcome:
         notes += [*_notes(), f"The model has {size}, and a momentum of 0.9, which is assumed."]
         about["simulations"] = ask.repeat(full=50, quick=20)
     if ask.part != "model":
-        from coalmine.papers.families import CHATS, chat  # these need torch, the model does not
+        from coalmine.papers.checking import TOGETHER
+        from coalmine.papers.families import CHATS, ON_CHATS, chat  # these need torch, the model does not
         from coalmine.papers.real import ByNoise
 
-        real = ByNoise.of(ask, V1_TABLE3, chat, V1_TABLE3.noises)
+        real = ByNoise.of(ask, V1_TABLE3, chat, V1_TABLE3.noises, ON_CHATS)
         rows += real.rows
         checks += real.checks
-        notes.append(CHATS)
+        notes += [CHATS, TOGETHER]
         about["training_seconds"] = real.seconds
         details["runs"] = real.records
     return Outcome(
         "v1-table2" if ask.part is None else f"v1-table2-{ask.part}",
-        "First version, epsilons by noise (its Table 3), all iterates and final model",
+        f"{ask.heading('First version, Table 3', model=PURE_NOISE, runs='on chats')}: epsilon against noise, all iterates and "
+        "final model",
         tuple(rows),
         error="standard deviation over runs of the model; of a real run the standard error, by drawing canaries again",
         checks=tuple(checks),

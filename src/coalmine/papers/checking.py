@@ -1,0 +1,167 @@
+"""What must be true of real runs, whatever the papers print: comparisons with a distance in standard errors.
+
+An experiment makes many of them. They are judged together: right code fails an experiment once in a thousand (`RISK`), which is
+Bonferroni's share for each. A bound above its claim fails alone; that is no matter of errors.
+
+Without noise there is no analytic value and no claim, and who knows all others sees nothing but rounding. What is left there is
+that no valid bound exceeds the estimate, that the final model shows no more than the rounds, and what canaries leave.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from scipy.special import ndtri
+
+from coalmine.papers.outcome import Check
+from coalmine.papers.trained import Trained
+
+VIEWS = OTHERS, ROUNDS, DRIFT = "known others", "known rounds", "final model"
+RISK = 0.001
+TOGETHER = f"Checks of distances are judged together: on right code one of them fails in {RISK:g} of experiments."
+WITHIN = "valid bound <= estimate <= claim"
+ANALYTIC = f"{OTHERS} see the analytic value"
+ORDER = "who knows less sees no more"
+LEFT = "canaries are in the final model as they were put there"
+RISING = 2.0  # standard errors of a slope
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One comparison; `distance` is how far it is on the wrong side, in standard errors."""
+
+    kind: str
+    text: str
+    distance: float
+
+
+def allowed(comparisons: int) -> float:
+    """Standard errors that the farthest of so many exceeds by chance with probability RISK.
+
+    >>> round(allowed(1), 2), round(allowed(28), 2)
+    (3.29, 4.14)
+    """
+    return float(-ndtri(RISK / 2 / comparisons))
+
+
+def one_by_one(found: Sequence[Compared]) -> list[Check]:
+    """A check for each."""
+    most = allowed(max(len(found), 1))
+    return [Check(each.text, each.distance <= most) for each in found]
+
+
+def by_kind(found: Sequence[Compared]) -> list[Check]:
+    """A check for each kind, with the comparison that came nearest to failing."""
+    most, checks = allowed(max(len(found), 1)), []
+    for kind in dict.fromkeys(each.kind for each in found):
+        some = [each for each in found if each.kind == kind]
+        worst = max(some, key=lambda each: each.distance)
+        many = f"{kind}, {len(some)} comparisons; nearest to failing by {worst.distance:+.1f} standard errors: "
+        checks.append(Check((many if len(some) > 1 else "") + worst.text, worst.distance <= most))
+    return checks
+
+
+def compared(words: str, noise: float, run: Trained) -> Iterator[Compared]:
+    """All that is to be compared in one run."""
+    for view in views_of(noise):
+        yield _within(words, _Stated.of(run, view))
+    if noise:
+        yield analytic(words, run)
+    yield from _ordered(words, noise, run)
+    yield left(words, run)
+
+
+def views_of(noise: float) -> tuple[str, ...]:
+    """Without noise and without the others nothing but rounding is left, of which nothing is to be said."""
+    return VIEWS if noise else (ROUNDS, DRIFT)
+
+
+def analytic(words: str, run: Trained) -> Compared:
+    """Who knows all others sees the analytic value."""
+    others = _Stated.of(run, OTHERS)
+    text = f"{words}: {OTHERS} gives the analytic value, {others.epsilon:.4g} ± {others.error:.2g} for {others.claim:.4g}"
+    return Compared(ANALYTIC, text, abs(others.epsilon - others.claim) / others.error)
+
+
+def left(words: str, run: Trained) -> Compared:
+    """Whether canaries are in the final model as they were put there (see `coalmine.papers.linear`)."""
+    mean, error, wanted = run.mean_cosine, run.mean_cosine_error, run.predicted_cosine
+    text = f"{words}: mean cosine with the final model {mean:.2f} ± {error:.2f}, by what canaries added {wanted:.2f}"
+    return Compared(LEFT, text, abs(mean - wanted) / error)
+
+
+def left_in_all(runs: Iterable[Trained]) -> Compared:
+    """The same of all runs together, which have different errors: what canaries left, over what they added."""
+    ratio, error = pooled_ratio([(run.mean_cosine, run.mean_cosine_error, run.predicted_cosine) for run in runs])
+    text = f"all runs together: canaries left {ratio:.3f} ± {error:.3f} of what they added"
+    return Compared(f"{LEFT}, in all runs together", text, abs(ratio - 1) / error)
+
+
+def pooled_ratio(cosines: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """(ratio, standard error) from (mean, its error, predicted mean) of runs, each with the weight of its precision.
+
+    >>> pooled_ratio([(1.1, 0.1, 1.0), (0.45, 0.05, 0.5)])
+    (1.0, 0.07071067811865475)
+    """
+    precision = sum((wanted / error) ** 2 for _, error, wanted in cosines)
+    return sum(mean * wanted / error**2 for mean, error, wanted in cosines) / precision, precision**-0.5
+
+
+def rises(words: str, times: Sequence[int], values: Sequence[float], errors: Sequence[float]) -> Check:
+    """Whether epsilon rises with presentations: the slope on their logarithm, weighted by precision."""
+    slope, error = _slope([math.log2(number) for number in times], values, errors)
+    text = f"{words}: epsilon rises by {slope:.3g} ± {error:.2g} when presentations double"
+    return Check(text, slope > RISING * error)
+
+
+def _slope(places: Sequence[float], values: Sequence[float], errors: Sequence[float]) -> tuple[float, float]:
+    """(slope, standard error) of weighted least squares; infinite errors have no weight."""
+    weights = [1 / error**2 if math.isfinite(value) else 0.0 for value, error in zip(values, errors, strict=True)]
+    total = sum(weights)
+    if not total:
+        return math.nan, math.nan
+    centre = sum(weight * place for weight, place in zip(weights, places, strict=True)) / total
+    spread = sum(weight * (place - centre) ** 2 for weight, place in zip(weights, places, strict=True))
+    if not spread:
+        return math.nan, math.nan
+    used = [(weight, place, value) for weight, place, value in zip(weights, places, values, strict=True) if weight]
+    return sum(weight * (place - centre) * value for weight, place, value in used) / spread, spread**-0.5
+
+
+def _within(words: str, said: _Stated) -> Compared:
+    """Bound, estimate and claim of a view stand in this order."""
+    text = (
+        f"{words}, {said.view}: valid bound {said.bound:.3g} <= estimate {said.epsilon:.3g} ± {said.error:.2g} "
+        f"<= claim {said.claim:.3g}"
+    )
+    distance = max(said.bound - said.epsilon, said.epsilon - said.claim) / said.error
+    return Compared(WITHIN, text, math.inf if said.bound > said.claim else distance)
+
+
+def _ordered(words: str, noise: float, run: Trained) -> Iterator[Compared]:
+    """Who knows less sees no more."""
+    said = [_Stated.of(run, view) for view in views_of(noise)]
+    for more, less in pairwise(said):
+        text = f"{words}: {less.view} shows no more than {more.view}, {less.epsilon:.3g} and {more.epsilon:.3g}"
+        yield Compared(ORDER, text, (less.epsilon - more.epsilon) / math.hypot(less.error, more.error))
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """What a view of a run says, with a standard error."""
+
+    view: str
+    bound: float
+    epsilon: float
+    error: float
+    claim: float
+
+    @staticmethod
+    def of(run: Trained, view: str) -> _Stated:
+        estimate, bound, claim = run.stated(view)
+        if estimate is None:
+            raise ValueError(f"{run.path}: no estimate for {view}.")
+        return _Stated(view, bound.epsilon, estimate.epsilon, (estimate.high - estimate.low) / 3.92, claim)
