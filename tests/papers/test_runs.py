@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from pytest import approx
 
 from coalmine.errors import RunDirectoryError
 from coalmine.papers import checking, families, table3, trained
@@ -154,6 +155,8 @@ def test_table3_end_to_end(ask):
     found = experiment("table3")(Ask(out=ask.out, changes=TINY, part="chat"))
     changes = [row for row in found.rows if row.place["column"] == "change"]
     assert len(changes) == 4 and found.name == "table3-chat"
+    again = {name: run["model_sha256"] for name, run in found.details["runs"].items() if run["noise"] == 0.2317}
+    assert len(again) == len(set(again.values())) == 3 and "chat-noise0.2317-without-again1" in again
     for row in changes:
         nothing = "no better than always the most frequent" in row.note
         assert row.verdict == (None if nothing else "same shape" if abs(row.ours) <= 2 * row.error else "differs")
@@ -171,6 +174,9 @@ def test_accuracies_have_a_verdict_where_something_was_learned():
     assert [row.verdict for row in rows] == ["same shape"] * 4
     worse = table3._change("chat", 0.0, _Judged(0.2, 0.01), _Judged(0.1, 0.01))
     assert worse.verdict == "differs" and not table3._checks("chat", [worse])[0].passed
+    apart = table3._change("chat", 0.0, _Judged(0.2, 0.01), _Judged(0.1, 0.01), _Judged(0.1, 0.01), _Judged(0.16, 0.01))
+    assert apart.verdict == "same shape" and apart.ours == approx(100 * (0.1 - (0.2 + 0.1 + 0.16) / 3))
+    assert "end at 20.0, 10.0 and 16.0" in apart.note
     nothing = {noise: (_Judged(0.0, 0.0, learned=False),) * 2 for noise in (0.0, 0.1)}
     assert {row.verdict for row in table3._accuracies("chat", nothing)} == {None}
 

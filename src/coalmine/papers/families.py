@@ -73,26 +73,26 @@ _QUICK_FASHION = (
 )
 
 
-def chat(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True) -> tuple[str, Config]:
+def chat(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, again: int = 0) -> tuple[str, Config]:
     """Words of chats, every client once; canaries take part so many times."""
     clipping = [FIXED_CLIPPING] if noise > RUNAWAY else []
     changes = [f"privacy.noise_multiplier={noise}", *clipping, *ask.pick(full=(), quick=_QUICK_CHAT)]
-    return _told(ask, "chat-words", "chat", noise, times, canaries, changes)
+    return _repeated(_told(ask, "chat-words", "chat", noise, times, canaries, changes), again)
 
 
-def mnist(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True) -> tuple[str, Config]:
+def mnist(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, again: int = 0) -> tuple[str, Config]:
     """MNIST by writer in 3,234 clients, five epochs; one in twenty of each client's images judges."""
     delta = 3383**-1.1
     changes = ['data.held_out_kind="examples"', f"privacy.delta={delta!r}", "audit.paper_views=true", "run.evaluate_every=0"]
     changes += [f"privacy.noise_multiplier={noise}", *ask.pick(full=(), quick=_QUICK_MNIST), *_files(ask, "{parts=6}")]
-    return _told(ask, "mnist-writers", "mnist", noise, times, canaries, changes)
+    return _repeated(_told(ask, "mnist-writers", "mnist", noise, times, canaries, changes), again)
 
 
-def shakespeare(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True) -> tuple[str, Config]:
+def shakespeare(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, again: int = 0) -> tuple[str, Config]:
     """Shakespeare's roles, next character."""
     changes = [f"privacy.noise_multiplier={noise}", "audit.paper_views=true", "run.evaluate_every=0"]
     changes += [*ask.pick(full=(), quick=_QUICK_SHAKESPEARE), *_files(ask, "{}")]
-    return _told(ask, "shakespeare", "shakespeare", noise, times, canaries, changes)
+    return _repeated(_told(ask, "shakespeare", "shakespeare", noise, times, canaries, changes), again)
 
 
 def fashion(ask: Ask, number: int) -> tuple[str, Config]:
@@ -116,6 +116,12 @@ def _told(
     told += [*ask.changes, *([] if canaries else ["canaries.pool=0"])]
     name = f"{family}-noise{noise:g}" + (f"-times{times}" if canaries else "-without")
     return name, read_config(preset, told)
+
+
+def _repeated(named: tuple[str, Config], again: int) -> tuple[str, Config]:
+    """The same run another time: another name has another secret, and so another noise."""
+    name, told = named
+    return (f"{name}-again{again}" if again else name), told
 
 
 def _files(ask: Ask, options: str) -> list[str]:

@@ -1,20 +1,24 @@
 """Table 3 (ICLR; Table 2 of the first version): accuracy with and without canaries.
 
 The paper trains on Stack Overflow; here are MNIST by writer, Shakespeare's roles and chats. A change by canaries has the
-verdict "same shape" if it is no more than two standard errors over clients, as canaries change nothing in the paper; an
-accuracy, by where it stands in the paper's order, in which more noise is worse (see `in_order`). The errors are of a sample
-of clients, as if each accuracy had a sample of its own: wider than a comparison of the same clients would have it. That another
-run with the same settings would end elsewhere is not in them.
+verdict "same shape" if it is no more than two of its errors, as canaries change nothing in the paper; an accuracy, by where it
+stands in the paper's order, in which more noise is worse (see `in_order`).
+
+Two things are in the error of a change. One is the sample of clients that judge, as if each accuracy had a sample of its own:
+wider than a comparison of the same clients would have it. The other is that noise alone makes runs end apart, the more of it
+the farther: at the two largest noises there are further runs without canaries, which differ in nothing but their noise. How far
+apart they are is their standard deviation, which of so few is widened as Student's t has it at 95 %.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coalmine.config import Config
-from coalmine.papers.checking import TOGETHER, Compared, by_kind
+from coalmine.papers.checking import Compared, by_kind
 from coalmine.papers.experiment import Ask
 from coalmine.papers.families import chat, mnist, shakespeare
 from coalmine.papers.outcome import Check, Outcome, Row, Verdict, in_order
@@ -36,6 +40,7 @@ JUDGES = {  # by whom accuracies are measured
 }
 WAYS = ("without canaries", "with canaries")
 NOTHING = "no better than always the most frequent"
+AGAIN = 2  # further runs without canaries
 _WIDTH = 2.0  # standard errors
 
 
@@ -48,13 +53,13 @@ def table3(ask: Ask) -> Outcome:
     drawn: dict[str, dict[float, list[tuple[float, float]]]] = {}
     for name in names:
         family, noises = FAMILIES[name]
-        pairs = {noise: [family(ask, noise, canaries=canaries) for canaries in (False, True)] for noise in noises}
-        runs = obtain(ask, dict(each for pair in pairs.values() for each in pair))
+        wanted = {noise: _wanted(ask, family, noise, again=noise in noises[-2:]) for noise in noises}
+        runs = obtain(ask, dict(each for group in wanted.values() for each in group))
         trained |= runs
-        found = {noise: (runs[without[0]], runs[having[0]]) for noise, (without, having) in pairs.items()}
-        drawn[TITLES[name]] = {noise: [_percent(run) for run in pair] for noise, pair in found.items()}
+        found = {noise: [runs[each] for each, _ in group] for noise, group in wanted.items()}
+        drawn[TITLES[name]] = {noise: [_percent(run) for run in group[:2]] for noise, group in found.items()}
         rows += _accuracies(name, found)
-        changes = [_change(name, noise, *pair) for noise, pair in found.items()]
+        changes = [_change(name, noise, *group) for noise, group in found.items()]
         rows += changes
         checks += _checks(name, [row for row in changes if row.verdict])
 
@@ -69,18 +74,26 @@ def table3(ask: Ask) -> Outcome:
         "table3" if ask.part is None else f"table3-{ask.part}",
         f"Table 3 on {listed([TITLES[name] for name in names])}: accuracy in percent without and with canaries",
         tuple(rows),
-        error="standard error over clients",
+        error="standard error over clients; of changes see below",
         checks=tuple(checks),
         notes=(
             f"The paper's, on Stack Overflow alone, without and with canaries by noise: {paper}.",
             *(JUDGES[name] for name in names),
             f"Changes by less than {_WIDTH * widest:.1f} points would not show.",
-            TOGETHER,
+            "Errors of changes hold that of the clients that judge and, at the two largest noises, how far apart runs end that "
+            "differ in nothing but their noise.",
         ),
         about=ask.about(training_seconds=seconds_of(trained.values())),
         details={"runs": records(trained.values())},
         figure=figure,
     )
+
+
+def _wanted(ask: Ask, family: Family, noise: float, *, again: bool) -> list[tuple[str, Config]]:
+    """Without canaries, with them, and further ones without."""
+    further = range(1, 1 + ask.pick(full=AGAIN, quick=1)) if again else ()
+    pair = [family(ask, noise, canaries=canaries) for canaries in (False, True)]
+    return pair + [family(ask, noise, canaries=False, again=number) for number in further]
 
 
 def _checks(name: str, changes: list[Row]) -> list[Check]:
@@ -91,11 +104,11 @@ def _checks(name: str, changes: list[Row]) -> list[Check]:
     )
 
 
-def _accuracies(name: str, found: Mapping[float, tuple[Trained, Trained]]) -> list[Row]:
+def _accuracies(name: str, found: Mapping[float, Sequence[Trained]]) -> list[Row]:
     """Without and with canaries; more noise is never better in the paper."""
     rows = []
     for column, words in enumerate(WAYS):
-        runs = {noise: pair[column] for noise, pair in found.items()}
+        runs = {noise: group[column] for noise, group in found.items()}
         values, errors = zip(*(run.accuracy for run in runs.values()), strict=True)
         learned = any(run.learned for run in runs.values())  # if none did, that they do not differ says nothing
         verdicts = in_order([-noise for noise in runs], values, errors, _WIDTH) if learned else [None] * len(runs)
@@ -125,18 +138,37 @@ def _percent(run: Trained) -> tuple[float, float]:
     return 100 * value, 100 * error
 
 
-def _change(name: str, noise: float, without: Trained, having: Trained) -> Row:
-    (before, before_error), (after, after_error) = without.accuracy, having.accuracy
-    error = math.hypot(before_error, after_error)
-    share = having.finished.training["mean_canary_share"]
-    same: Verdict = "same shape" if abs(after - before) <= _WIDTH * error else "differs"
+def _change(name: str, noise: float, without: Trained, having: Trained, *again: Trained) -> Row:
+    """By canaries, from the mean of the runs without them."""
+    alone, (after, after_error) = [run.accuracy for run in (without, *again)], having.accuracy
+    change = after - statistics.mean(value for value, _ in alone)
+    apart = spread([value for value, _ in alone])
+    error = math.hypot(alone[0][1], after_error, apart)
+    same: Verdict = "same shape" if abs(change) <= _WIDTH * error else "differs"
     learned = without.learned or having.learned  # if neither did, that they do not differ says nothing
+    marks = [f"{100 * having.finished.training['mean_canary_share']:.0f} % of a cohort are canaries"]
+    if again:
+        marks.append("runs without them end at " + listed([f"{100 * value:.1f}" for value, _ in alone]))
     return Row(
         f"{TITLES[name]}, noise {noise:g}, change by canaries",
         "0 to -0.1",
-        100 * (after - before),
+        100 * change,
         100 * error,
         same if learned else None,
-        f"{100 * share:.0f} % of a cohort are canaries" + ("" if learned else f"; {NOTHING}"),
+        "; ".join([*marks, *([] if learned else [NOTHING])]),
         {"data": TITLES[name], "noise": noise, "column": "change"},
     )
+
+
+def spread(values: Sequence[float]) -> float:
+    """How far another run is from the mean of these, as a standard error; 0 if there is but one.
+
+    >>> round(spread([0.80, 0.82, 0.84]), 4), spread([0.8])
+    (0.0507, 0.0)
+    """
+    from scipy.stats import norm, t
+
+    if len(values) < 2:
+        return 0.0
+    widened = float(t.ppf(0.975, len(values) - 1) / norm.ppf(0.975))
+    return widened * statistics.stdev(values) * math.sqrt(1 + 1 / len(values))
