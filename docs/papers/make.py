@@ -185,6 +185,8 @@ def pairs(document: dict[str, Any]) -> dict[float, list[dict[str, Any]]]:
     """By noise: the run without canaries, the run with them, and further ones without."""
     found: dict[float, list[dict[str, Any]]] = {}
     for name, run in document["runs"].items():
+        if name.endswith(("-fixed", "-few")):
+            continue
         group = found.setdefault(run["noise"], [])
         group.insert(len(group) if "-again" in name else run["presentations"], run)
     return found

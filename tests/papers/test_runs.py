@@ -157,6 +157,9 @@ def test_table3_end_to_end(ask):
     assert len(changes) == 4 and found.name == "table3-chat"
     again = {name: run["model_sha256"] for name, run in found.details["runs"].items() if run["noise"] == 0.2317}
     assert len(again) == len(set(again.values())) == 3 and "chat-noise0.2317-without-again1" in again
+    fixed = [run for name, run in found.details["runs"].items() if name.endswith("-fixed")]
+    assert len(fixed) == 3 and not any(run["adaptive_clipping"] for run in fixed)
+    assert sum(row.place["column"] == "without canaries, clip norm fixed" for row in found.rows) == 4
     for row in changes:
         nothing = "no better than always the most frequent" in row.note
         assert row.verdict == (None if nothing else "same shape" if abs(row.ours) <= 2 * row.error else "differs")
@@ -170,7 +173,8 @@ def test_table3_end_to_end(ask):
 
 def test_accuracies_have_a_verdict_where_something_was_learned():
     learned = {noise: (_Judged(0.2 - noise, 0.01), _Judged(0.2 - noise, 0.01)) for noise in (0.0, 0.1)}
-    rows = table3._accuracies("chat", learned)
+    columns = [{noise: pair[column] for noise, pair in learned.items()} for column in (0, 1)]
+    rows = table3._accuracies("chat", dict(zip(table3.COLUMNS, columns, strict=False)))
     assert [row.verdict for row in rows] == ["same shape"] * 4
     worse = table3._change("chat", 0.0, _Judged(0.2, 0.01), _Judged(0.1, 0.01))
     assert worse.verdict == "differs" and not table3._checks("chat", [worse])[0].passed
@@ -178,7 +182,8 @@ def test_accuracies_have_a_verdict_where_something_was_learned():
     assert apart.verdict == "same shape" and apart.ours == approx(100 * (0.1 - (0.2 + 0.1 + 0.16) / 3))
     assert "end at 20.0, 10.0 and 16.0" in apart.note
     nothing = {noise: (_Judged(0.0, 0.0, learned=False),) * 2 for noise in (0.0, 0.1)}
-    assert {row.verdict for row in table3._accuracies("chat", nothing)} == {None}
+    columns = {"without canaries": {noise: pair[0] for noise, pair in nothing.items()}}
+    assert {row.verdict for row in table3._accuracies("chat", columns)} == {None}
 
 
 class _Judged:

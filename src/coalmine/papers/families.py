@@ -73,26 +73,26 @@ _QUICK_FASHION = (
 )
 
 
-def chat(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, again: int = 0) -> tuple[str, Config]:
+def chat(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, variant: str = "") -> tuple[str, Config]:
     """Words of chats, every client once; canaries take part so many times."""
     clipping = [FIXED_CLIPPING] if noise > RUNAWAY else []
     changes = [f"privacy.noise_multiplier={noise}", *clipping, *ask.pick(full=(), quick=_QUICK_CHAT)]
-    return _repeated(_told(ask, "chat-words", "chat", noise, times, canaries, changes), again)
+    return _varied(_told(ask, "chat-words", "chat", noise, times, canaries, changes + _changes(ask, variant)), variant)
 
 
-def mnist(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, again: int = 0) -> tuple[str, Config]:
+def mnist(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, variant: str = "") -> tuple[str, Config]:
     """MNIST by writer in 3,234 clients, five epochs; one in twenty of each client's images judges."""
     delta = 3383**-1.1
     changes = ['data.held_out_kind="examples"', f"privacy.delta={delta!r}", "audit.paper_views=true", "run.evaluate_every=0"]
     changes += [f"privacy.noise_multiplier={noise}", *ask.pick(full=(), quick=_QUICK_MNIST), *_files(ask, "{parts=6}")]
-    return _repeated(_told(ask, "mnist-writers", "mnist", noise, times, canaries, changes), again)
+    return _varied(_told(ask, "mnist-writers", "mnist", noise, times, canaries, changes + _changes(ask, variant)), variant)
 
 
-def shakespeare(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, again: int = 0) -> tuple[str, Config]:
+def shakespeare(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, variant: str = "") -> tuple[str, Config]:
     """Shakespeare's roles, next character."""
     changes = [f"privacy.noise_multiplier={noise}", "audit.paper_views=true", "run.evaluate_every=0"]
     changes += [*ask.pick(full=(), quick=_QUICK_SHAKESPEARE), *_files(ask, "{}")]
-    return _repeated(_told(ask, "shakespeare", "shakespeare", noise, times, canaries, changes), again)
+    return _varied(_told(ask, "shakespeare", "shakespeare", noise, times, canaries, changes + _changes(ask, variant)), variant)
 
 
 def fashion(ask: Ask, number: int) -> tuple[str, Config]:
@@ -118,10 +118,15 @@ def _told(
     return name, read_config(preset, told)
 
 
-def _repeated(named: tuple[str, Config], again: int) -> tuple[str, Config]:
-    """The same run another time: another name has another secret, and so another noise."""
+def _changes(ask: Ask, variant: str) -> list[str]:
+    """What is different in a variant; one with the same settings has another secret all the same, and so another noise."""
+    few = f"canaries.pool={ask.pick(full=200, quick=40)}"
+    return {"fixed": [FIXED_CLIPPING], "few": [few]}.get(variant, [])
+
+
+def _varied(named: tuple[str, Config], variant: str) -> tuple[str, Config]:
     name, told = named
-    return (f"{name}-again{again}" if again else name), told
+    return (f"{name}-{variant}" if variant else name), told
 
 
 def _files(ask: Ask, options: str) -> list[str]:

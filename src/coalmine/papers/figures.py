@@ -110,21 +110,21 @@ def presentation_bars(found: Mapping[float, Mapping[int, tuple[float, float, flo
     return figure
 
 
-def accuracy_panels(found: Mapping[str, Mapping[float, Sequence[tuple[float, float]]]], ways: Sequence[str]) -> Drawing:
+def accuracy_panels(found: Mapping[str, Mapping[str, Mapping[float, tuple[float, float]]]]) -> Drawing:
     """(accuracy, error) in percent by noise, a panel for every data set, a colour for every way of training (Table 3)."""
     with house_style():
-        figure, panels = drawing(WIDTH, 150.0 * len(found) + 30, len(found))
-        for panel, (title, line) in zip(panels, found.items(), strict=True):
-            place = np.arange(len(line))
-            columns = zip(*line.values(), strict=True)
-            for number, (colour, way, points) in enumerate(zip(COLOURS, ways, columns, strict=False)):
-                values, errors = np.array(points).T
-                where = place + 0.12 * (number - (len(ways) - 1) / 2)
+        figure, panels = drawing(WIDTH, 150.0 * len(found) + 50, len(found))
+        for panel, (title, ways) in zip(panels, found.items(), strict=True):
+            noises = list(next(iter(ways.values())))
+            for number, (colour, (way, points)) in enumerate(zip(COLOURS, ways.items(), strict=False)):
+                values, errors = np.array(list(points.values())).T
+                where = [noises.index(noise) + 0.12 * (number - (len(ways) - 1) / 2) for noise in points]
                 panel.errorbar(where, values, yerr=errors, fmt="o", color=colour, markersize=4, capsize=2, label=way)
-            panel.set_xticks(place, [f"{noise:g}" for noise in line])
+            panel.set_xticks(range(len(noises)), [f"{noise:g}" for noise in noises])
             panel.set_title(title)
             panel.set_ylabel("%", rotation=0, labelpad=8)
-        _above(panels[0], len(ways))
+        widest = max(panels, key=lambda panel: len(panel.get_legend_handles_labels()[1]))
+        figure.legend(*widest.get_legend_handles_labels(), loc="outside lower center", ncols=3)
         panels[-1].set_xlabel("noise multiplier")
     return figure
 

@@ -38,7 +38,18 @@ JUDGES = {  # by whom accuracies are measured
     "chat": "Accuracy on chats is that of 400 clients that do not train. Most are made of utterances of users who train, too, "
     "and several are one user's, which a standard error over clients does not count.",
 }
-WAYS = ("without canaries", "with canaries")
+COLUMNS = {  # with canaries or without, and in which variant
+    "without canaries": (False, ""),
+    "with canaries": (True, ""),
+    "without canaries, clip norm fixed": (False, "fixed"),
+}
+Key = tuple[float, bool, str]  # noise, canaries, variant
+BESIDE: Mapping[
+    str, Sequence[Key]
+] = {  # does adaptive clipping disturb the order of noises? does the share of canaries matter?
+    "chat": [(0.0, False, "fixed"), (0.0496, False, "fixed"), (0.0986, False, "fixed")],
+    "shakespeare": [(0.0, False, "fixed"), (0.2317, False, "fixed"), (0.0, True, "few")],
+}
 NOTHING = "no better than always the most frequent"
 AGAIN = 2  # further runs without canaries
 _WIDTH = 2.0  # standard errors
@@ -50,23 +61,32 @@ def table3(ask: Ask) -> Outcome:
     rows: list[Row] = []
     checks: list[Check] = []
     trained: dict[str, Trained] = {}
-    drawn: dict[str, dict[float, list[tuple[float, float]]]] = {}
+    drawn: dict[str, dict[str, dict[float, tuple[float, float]]]] = {}
     for name in names:
         family, noises = FAMILIES[name]
-        wanted = {noise: _wanted(ask, family, noise, again=noise in noises[-2:]) for noise in noises}
-        runs = obtain(ask, dict(each for group in wanted.values() for each in group))
+        wanted = {key: family(ask, key[0], canaries=key[1], variant=key[2]) for key in _wanted(ask, name, noises)}
+        runs = obtain(ask, dict(wanted.values()))
         trained |= runs
-        found = {noise: [runs[each] for each, _ in group] for noise, group in wanted.items()}
-        drawn[TITLES[name]] = {noise: [_percent(run) for run in group[:2]] for noise, group in found.items()}
-        rows += _accuracies(name, found)
-        changes = [_change(name, noise, *group) for noise, group in found.items()]
+        found = {key: runs[each] for key, (each, _) in wanted.items()}
+        if name == "chat":  # above a noise of 0.2 the clip norm is fixed anyway
+            found[noises[-1], False, "fixed"] = found[noises[-1], False, ""]
+        columns = {
+            words: {noise: found[noise, canaries, variant] for noise in noises if (noise, canaries, variant) in found}
+            for words, (canaries, variant) in COLUMNS.items()
+        }
+        drawn[TITLES[name]] = {
+            words: {noise: _percent(run) for noise, run in column.items()} for words, column in columns.items() if column
+        }
+        rows += _accuracies(name, columns)
+        changes = [_change(name, noise, *_group(found, noise)) for noise in noises]
         rows += changes
+        rows += [_change(name, *few) for few in _few(found)]
         checks += _checks(name, [row for row in changes if row.verdict])
 
     def figure() -> Any:
         from coalmine.papers.figures import accuracy_panels
 
-        return accuracy_panels(drawn, WAYS)
+        return accuracy_panels(drawn)
 
     paper = ", ".join(f"{noise:g}: {without} and {having} %" for noise, (without, having) in TABLE3.items())
     widest = max(row.error or 0.0 for row in rows if row.place["column"] == "change")
@@ -89,11 +109,23 @@ def table3(ask: Ask) -> Outcome:
     )
 
 
-def _wanted(ask: Ask, family: Family, noise: float, *, again: bool) -> list[tuple[str, Config]]:
-    """Without canaries, with them, and further ones without."""
-    further = range(1, 1 + ask.pick(full=AGAIN, quick=1)) if again else ()
-    pair = [family(ask, noise, canaries=canaries) for canaries in (False, True)]
-    return pair + [family(ask, noise, canaries=False, again=number) for number in further]
+def _wanted(ask: Ask, name: str, noises: Sequence[float]) -> list[Key]:
+    """Without canaries and with them; again at the two largest noises; and what is to be found out beside."""
+    again = [f"again{number}" for number in range(1, 1 + ask.pick(full=AGAIN, quick=1))]
+    wanted = [(noise, canaries, "") for noise in noises for canaries in (False, True)]
+    wanted += [(noise, False, variant) for noise in noises[-2:] for variant in again]
+    return wanted + [(noise, canaries, variant) for noise, canaries, variant in BESIDE.get(name, ())]
+
+
+def _group(found: Mapping[Key, Trained], noise: float) -> list[Trained]:
+    """Without canaries, with them, and those without that were made again."""
+    again = [run for (at, _, variant), run in found.items() if at == noise and variant.startswith("again")]
+    return [found[noise, False, ""], found[noise, True, ""], *again]
+
+
+def _few(found: Mapping[Key, Trained]) -> list[tuple[float, Trained, Trained]]:
+    """(noise, without canaries, with few of them)."""
+    return [(noise, found[noise, False, ""], run) for (noise, _, variant), run in found.items() if variant == "few"]
 
 
 def _checks(name: str, changes: list[Row]) -> list[Check]:
@@ -104,11 +136,12 @@ def _checks(name: str, changes: list[Row]) -> list[Check]:
     )
 
 
-def _accuracies(name: str, found: Mapping[float, Sequence[Trained]]) -> list[Row]:
+def _accuracies(name: str, columns: Mapping[str, Mapping[float, Trained]]) -> list[Row]:
     """Without and with canaries; more noise is never better in the paper."""
     rows = []
-    for column, words in enumerate(WAYS):
-        runs = {noise: group[column] for noise, group in found.items()}
+    for words, runs in columns.items():
+        if not runs:
+            continue
         values, errors = zip(*(run.accuracy for run in runs.values()), strict=True)
         learned = any(run.learned for run in runs.values())  # if none did, that they do not differ says nothing
         verdicts = in_order([-noise for noise in runs], values, errors, _WIDTH) if learned else [None] * len(runs)
@@ -146,7 +179,8 @@ def _change(name: str, noise: float, without: Trained, having: Trained, *again: 
     error = math.hypot(alone[0][1], after_error, apart)
     same: Verdict = "same shape" if abs(change) <= _WIDTH * error else "differs"
     learned = without.learned or having.learned  # if neither did, that they do not differ says nothing
-    marks = [f"{100 * having.finished.training['mean_canary_share']:.0f} % of a cohort are canaries"]
+    share = 100 * having.finished.training["mean_canary_share"]
+    marks = [f"{share:.0f} % of a cohort are canaries"]
     if again:
         marks.append("runs without them end at " + listed([f"{100 * value:.1f}" for value, _ in alone]))
     return Row(
