@@ -90,7 +90,7 @@ def test_runs_together_find_what_none_of_them_does():
     """Twenty runs that lost a tenth each, of which each is sure to a tenth."""
     runs = [_Run(mean=0.45, error=0.05, predicted=0.5) for _ in range(20)]
     assert not any(failed(run) for run in runs)
-    assert left_in_all(runs).distance == approx(math.sqrt(20))
+    assert left_in_all(runs).distance == approx((0.1 - checking.UNDONE) * math.sqrt(20) / 0.1)
     assert pooled_ratio([(0.45, 0.05, 0.5)] * 20) == (approx(0.9), approx(0.1 / math.sqrt(20)))
 
 

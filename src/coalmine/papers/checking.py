@@ -27,6 +27,7 @@ ANALYTIC = f"{OTHERS} see the analytic value"
 ORDER = "who knows less sees no more"
 LEFT = "canaries are in the final model as they were put there"
 RISING = 2.0  # standard errors of a slope
+UNDONE = 0.03  # of what canaries added: training answers to its parameters, and what it undoes of them is no error
 
 
 @dataclass(frozen=True)
@@ -87,17 +88,17 @@ def analytic(words: str, run: Trained) -> Compared:
 
 
 def left(words: str, run: Trained) -> Compared:
-    """Whether canaries are in the final model as they were put there (see `coalmine.papers.linear`)."""
+    """Whether canaries are in the final model as they were put there, to a few hundredths (see `coalmine.papers.linear`)."""
     mean, error, wanted = run.mean_cosine, run.mean_cosine_error, run.predicted_cosine
     text = f"{words}: mean cosine with the final model {mean:.2f} ± {error:.2f}, by what canaries added {wanted:.2f}"
-    return Compared(LEFT, text, abs(mean - wanted) / error)
+    return Compared(LEFT, text, max(abs(mean - wanted) - UNDONE * wanted, 0.0) / error)
 
 
 def left_in_all(runs: Iterable[Trained]) -> Compared:
     """The same of all runs together, which have different errors: what canaries left, over what they added."""
     ratio, error = pooled_ratio([(run.mean_cosine, run.mean_cosine_error, run.predicted_cosine) for run in runs])
     text = f"all runs together: canaries left {ratio:.3f} ± {error:.3f} of what they added"
-    return Compared(f"{LEFT}, in all runs together", text, abs(ratio - 1) / error)
+    return Compared(f"{LEFT}, in all runs together", text, max(abs(ratio - 1) - UNDONE, 0.0) / error)
 
 
 def pooled_ratio(cosines: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
