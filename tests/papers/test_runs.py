@@ -153,7 +153,7 @@ def test_a_run_of_another_configuration_is_refused(table2, ask):
 
 def test_table3_end_to_end(ask):
     found = experiment("table3")(Ask(out=ask.out, changes=TINY, part="chat"))
-    changes = [row for row in found.rows if row.place["column"] == "change"]
+    changes = [row for row in found.rows if row.place["column"] == "change by canaries"]
     assert len(changes) == 4 and found.name == "table3-chat"
     again = {name: run["model_sha256"] for name, run in found.details["runs"].items() if run["noise"] == 0.2317}
     assert len(again) == len(set(again.values())) == 3 and "chat-noise0.2317-without-again1" in again
@@ -234,4 +234,6 @@ def test_table3_on_files(tmp_path):
         "audit.unused_rows=100",
     )
     found = experiment("table3")(Ask(out=tmp_path, changes=cut, part="shakespeare"))
-    assert len(found.rows) == 12
+    columns = [row.place["column"] for row in found.rows]
+    assert len(columns) == 3 * 4 + 2 + 1  # all noises; two with fixed clipping, and one with few canaries
+    assert columns.count("without canaries, clip norm fixed") == 2 and columns.count("change by few") == 1

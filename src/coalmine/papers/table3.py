@@ -80,7 +80,7 @@ def table3(ask: Ask) -> Outcome:
         rows += _accuracies(name, columns)
         changes = [_change(name, noise, *_group(found, noise)) for noise in noises]
         rows += changes
-        rows += [_change(name, *few) for few in _few(found)]
+        rows += [_change(name, *few, column="change by few") for few in _few(found)]
         checks += _checks(name, [row for row in changes if row.verdict])
 
     def figure() -> Any:
@@ -89,7 +89,7 @@ def table3(ask: Ask) -> Outcome:
         return accuracy_panels(drawn)
 
     paper = ", ".join(f"{noise:g}: {without} and {having} %" for noise, (without, having) in TABLE3.items())
-    widest = max(row.error or 0.0 for row in rows if row.place["column"] == "change")
+    widest = max(row.error or 0.0 for row in rows if row.place["column"] == "change by canaries")
     return Outcome(
         "table3" if ask.part is None else f"table3-{ask.part}",
         f"Table 3 on {listed([TITLES[name] for name in names])}: accuracy in percent without and with canaries",
@@ -171,7 +171,9 @@ def _percent(run: Trained) -> tuple[float, float]:
     return 100 * value, 100 * error
 
 
-def _change(name: str, noise: float, without: Trained, having: Trained, *again: Trained) -> Row:
+def _change(
+    name: str, noise: float, without: Trained, having: Trained, *again: Trained, column: str = "change by canaries"
+) -> Row:
     """By canaries, from the mean of the runs without them."""
     alone, (after, after_error) = [run.accuracy for run in (without, *again)], having.accuracy
     change = after - statistics.mean(value for value, _ in alone)
@@ -184,13 +186,13 @@ def _change(name: str, noise: float, without: Trained, having: Trained, *again: 
     if again:
         marks.append("runs without them end at " + listed([f"{100 * value:.1f}" for value, _ in alone]))
     return Row(
-        f"{TITLES[name]}, noise {noise:g}, change by canaries",
+        f"{TITLES[name]}, noise {noise:g}, {column}",
         "0 to -0.1",
         100 * change,
         100 * error,
         same if learned else None,
         "; ".join([*marks, *([] if learned else [NOTHING])]),
-        {"data": TITLES[name], "noise": noise, "column": "change"},
+        {"data": TITLES[name], "noise": noise, "column": column},
     )
 
 
