@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coalmine.papers.checking import pooled_ratio
-from coalmine.papers.outcome import VERDICTS
+from coalmine.papers.outcome import VERDICTS, listed
 from coalmine.papers.printed import TABLE2, TABLE5
 from coalmine.papers.registry import EXPERIMENTS
 
@@ -250,11 +250,6 @@ def accuracy(run: dict[str, Any]) -> str:
 def by_place(document: dict[str, Any]) -> dict[tuple[Any, ...], dict[str, Any]]:
     """Rows by where they stand in their table."""
     return {tuple(row["place"].values()): row for row in document["rows"]}
-
-
-def listed(words: list[str]) -> str:
-    """'a, b and c'."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def large(value: float) -> str:

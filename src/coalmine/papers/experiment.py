@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from coalmine import _validate
-from coalmine.papers.outcome import Outcome
+from coalmine.papers.outcome import Outcome, Part
 from coalmine.progress import track
 from coalmine.workers import Workers
 
@@ -64,6 +64,14 @@ class Ask:
         """What a table is called: by what it is made of."""
         made = {"model": (model,), "runs": (runs,)}.get(self.part or "", (model, runs))
         return f"{what} {' and '.join(made)}"
+
+    def named(self, experiment: str) -> str:
+        """What the result is called: by the part that is asked for."""
+        return experiment if self.part is None else f"{experiment}-{self.part}"
+
+    def parts(self, **makes: Callable[[Ask], Part]) -> list[Part]:
+        """Those that are asked for, made."""
+        return [make(self) for name, make in makes.items() if self.part in (None, name)]
 
     def about(self, **further: Any) -> dict[str, Any]:
         """What a document says of how it was made."""

@@ -72,6 +72,17 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What one part of an experiment finds; the fields are those of an `Outcome`."""
+
+    rows: Sequence[Row]
+    checks: Sequence[Check] = ()
+    notes: Sequence[str] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """All rows of an experiment; prints, and becomes JSON, CSV and Markdown."""
 
@@ -85,6 +96,20 @@ class Outcome:
     details: Mapping[str, Any] = field(default_factory=dict)  # further numbers, for the JSON document alone
     figure: Callable[[], Any] | None = field(default=None, repr=False, compare=False)  # makes a drawing of its own
     further: Mapping[str, Callable[[], Any]] = field(default_factory=dict, repr=False, compare=False)  # more drawings, by name
+
+    @staticmethod
+    def of(name: str, title: str, parts: Sequence[Part], *, error: str = "") -> Outcome:
+        """Of parts, in their order."""
+        return Outcome(
+            name,
+            title,
+            rows=tuple(row for part in parts for row in part.rows),
+            error=error,
+            checks=tuple(check for part in parts for check in part.checks),
+            notes=tuple(note for part in parts for note in part.notes),
+            about={key: value for part in parts for key, value in part.about.items()},
+            details={key: value for part in parts for key, value in part.details.items()},
+        )
 
     @property
     def passed(self) -> bool:
@@ -176,6 +201,11 @@ def number(value: float, beside: float | None = None) -> str:
     if scale >= 1000:
         return f"{float(f'{value:.3g}'):,.0f}"
     return f"{value:.{0 if scale >= 100 else 1 if scale >= 10 else 2 if scale >= 0.1 else 3}f}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """'a, b and c'."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def in_order(

@@ -4,47 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from coalmine.config import Config
-from coalmine.papers.checking import compared, left_in_all, one_by_one, views_of
+from coalmine.papers.checking import TOGETHER, compared, left_in_all, one_by_one, views_of
 from coalmine.papers.experiment import Ask
 from coalmine.papers.modelled import COLUMNS, Printed
 from coalmine.papers.noise_model import Run, Simulated, measure
-from coalmine.papers.outcome import Check, Row, in_order, number
+from coalmine.papers.outcome import Check, Part, Row, in_order, number
 from coalmine.papers.trained import Trained, obtain, records, seconds_of
 
+Family = Callable[[Ask, float], tuple[str, Config]]
 
-@dataclass(frozen=True)
-class ByNoise:
-    """The part of a table of epsilons by noise that trains."""
 
-    runs: Mapping[float, Trained]
-    rows: list[Row]
-    checks: list[Check]
+def by_noise(ask: Ask, family: Family, noises: Sequence[float]) -> dict[float, Trained]:
+    """A run for every noise, canaries once."""
+    runs = obtain(ask, dict(family(ask, noise) for noise in noises))
+    return dict(zip(noises, runs.values(), strict=True))
 
-    @staticmethod
-    def of(
-        ask: Ask, printed: Printed, family: Callable[[Ask, float], tuple[str, Config]], noises: Sequence[float], data: str
-    ) -> ByNoise:
-        """A run for every noise, canaries once; `data` is what it trains on, in words."""
-        runs = obtain(ask, dict(family(ask, noise) for noise in noises))
-        real = dict(zip(noises, runs.values(), strict=True))
-        rows = [*epsilon_rows(ask, printed, real, data), *own_rows(real, data)]
-        return ByNoise(real, rows, own_checks(real))
 
-    @property
-    def seconds(self) -> int:
-        """Of training."""
-        return seconds_of(self.runs.values())
-
-    @property
-    def records(self) -> dict[str, Any]:
-        """Of its runs."""
-        return records(self.runs.values())
+def epsilons(ask: Ask, printed: Printed, real: Mapping[float, Trained], data: str, note: str) -> Part:
+    """The part of a table of epsilons by noise that trains; `data` is on what, in words."""
+    return Part(
+        [*epsilon_rows(ask, printed, real, data), *own_rows(real, data)],
+        own_checks(real),
+        (note, TOGETHER),
+        {"training_seconds": seconds_of(real.values())},
+        {"runs": records(real.values())},
+    )
 
 
 def epsilon_rows(ask: Ask, printed: Printed, real: Mapping[float, Trained], data: str) -> list[Row]:

@@ -6,47 +6,34 @@ a real run has the verdict "same shape" if it stands in the paper's order within
 
 from __future__ import annotations
 
-from typing import Any
-
 from coalmine.papers.experiment import Ask
 from coalmine.papers.modelled import COLUMNS, PURE_NOISE, constant_note, modelled
 from coalmine.papers.noise_model import Run, Simulated, measure
-from coalmine.papers.outcome import Check, Outcome, Row
+from coalmine.papers.outcome import Outcome, Part, Row
 from coalmine.papers.printed import TABLE2
 
 
 def table2(ask: Ask) -> Outcome:
     """The model, the model without momentum, and the runs."""
-    rows: list[Row] = []
-    checks: list[Check] = []
-    details: dict[str, Any] = {}
-    notes = ["The paper's numbers are of one run each."]
-    if ask.part != "runs":
-        rows += [*modelled(ask, TABLE2), *_without_momentum(ask)]
-        notes.append(constant_note(TABLE2))
     about = ask.about(delta=TABLE2.delta, simulations=ask.repeat(full=50, quick=20))
-    if ask.part != "model":
-        from coalmine.papers.checking import TOGETHER
-        from coalmine.papers.families import CHATS, ON_CHATS, chat  # these need torch, the model does not
-        from coalmine.papers.real import ByNoise
-
-        real = ByNoise.of(ask, TABLE2, chat, TABLE2.noises, ON_CHATS)
-        rows += real.rows
-        checks += real.checks
-        notes += [CHATS, TOGETHER]
-        about["training_seconds"] = real.seconds
-        details["runs"] = real.records
-    return Outcome(
-        "table2" if ask.part is None else f"table2-{ask.part}",
+    return Outcome.of(
+        ask.named("table2"),
         f"{ask.heading('Table 2', model=PURE_NOISE, runs='on chats')}: epsilon against noise, all iterates and final model; "
         f"delta = {TABLE2.delta:.3g}",
-        tuple(rows),
+        [Part((), notes=("The paper's numbers are of one run each.",), about=about), *ask.parts(model=_model, runs=_runs)],
         error="standard deviation over runs of the model; of a real run the standard error, by drawing canaries again",
-        checks=tuple(checks),
-        notes=tuple(notes),
-        about=about,
-        details=details,
     )
+
+
+def _model(ask: Ask) -> Part:
+    return Part([*modelled(ask, TABLE2), *_without_momentum(ask)], notes=(constant_note(TABLE2),))
+
+
+def _runs(ask: Ask) -> Part:
+    from coalmine.papers.families import CHATS, ON_CHATS, chat  # these need torch, the model does not
+    from coalmine.papers.real import by_noise, epsilons
+
+    return epsilons(ask, TABLE2, by_noise(ask, chat, TABLE2.noises), ON_CHATS, CHATS)
 
 
 def _without_momentum(ask: Ask) -> list[Row]:

@@ -21,7 +21,7 @@ from coalmine.config import Config
 from coalmine.papers.checking import Compared, by_kind
 from coalmine.papers.experiment import Ask
 from coalmine.papers.families import chat, mnist, shakespeare
-from coalmine.papers.outcome import Check, Outcome, Row, Verdict, in_order
+from coalmine.papers.outcome import Check, Outcome, Row, Verdict, in_order, listed
 from coalmine.papers.printed import TABLE3
 from coalmine.papers.trained import Trained, obtain, records, seconds_of
 
@@ -91,7 +91,7 @@ def table3(ask: Ask) -> Outcome:
     paper = ", ".join(f"{noise:g}: {without} and {having} %" for noise, (without, having) in TABLE3.items())
     widest = max(row.error or 0.0 for row in rows if row.place["column"] == "change by canaries")
     return Outcome(
-        "table3" if ask.part is None else f"table3-{ask.part}",
+        ask.named("table3"),
         f"Table 3 on {listed([TITLES[name] for name in names])}: accuracy in percent without and with canaries",
         tuple(rows),
         error="standard error over clients; of changes see below",
@@ -159,11 +159,6 @@ def _accuracies(name: str, columns: Mapping[str, Mapping[float, Trained]]) -> li
                 )
             )
     return sorted(rows, key=lambda row: row.place["noise"])
-
-
-def listed(words: Sequence[str]) -> str:
-    """'a, b and c'."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _percent(run: Trained) -> tuple[float, float]:

@@ -7,14 +7,14 @@ should say. On real runs: the statistic of the cosines, and how many of fifteen 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coalmine._random import stream
 from coalmine.estimators.diagnostics import anderson_darling, anderson_p_value
 from coalmine.papers.experiment import Ask
-from coalmine.papers.outcome import Check, Outcome, Row, Verdict
+from coalmine.papers.outcome import Check, Outcome, Part, Row, Verdict
 from coalmine.papers.printed import TABLE4
 
 if TYPE_CHECKING:
@@ -30,36 +30,27 @@ _PAPERS_CHANCE = 0.68
 
 def table4(ask: Ask) -> Outcome:
     """The exact part and the runs."""
-    rows: list[Row] = []
-    checks: list[Check] = []
-    details: dict[str, Any] = {}
-    notes = ["“same shape”: not rejected at 1 %, as in the paper; of 15 right ones one or more is with probability 0.14."]
-    about = ask.about(canaries=CANARIES)
-    if ask.part != "runs":
-        found, known = _null(ask)
-        rows += [*found, _sentence(), *_printed_rows()]
-        checks += known
-    if ask.part != "model":
-        from coalmine.papers.families import CHATS  # these need torch, the exact part does not
-        from coalmine.papers.trained import records, seconds_of
-
-        runs = _trained(ask)
-        found, passed = _judged(runs)
-        rows += found
-        checks += passed
-        about["training_seconds"] = seconds_of(runs.values())
-        details["runs"] = records(runs.values())
-        notes.append(CHATS)
-    return Outcome(
-        "table4" if ask.part is None else f"table4-{ask.part}",
+    note = "“same shape”: not rejected at 1 %, as in the paper; of 15 right ones one or more is with probability 0.14."
+    return Outcome.of(
+        ask.named("table4"),
         f"{ask.heading('Table 4', model='exactly', runs='on chats')}: Anderson–Darling statistics of the cosines with the "
         "final model",
-        tuple(rows),
-        checks=tuple(checks),
-        notes=tuple(notes),
-        about=about,
-        details=details,
+        [Part((), notes=(note,), about=ask.about(canaries=CANARIES)), *ask.parts(model=_exact, runs=_runs)],
     )
+
+
+def _exact(ask: Ask) -> Part:
+    rows, checks = _null(ask)
+    return Part([*rows, _sentence(), *_printed_rows()], checks)
+
+
+def _runs(ask: Ask) -> Part:
+    from coalmine.papers.families import CHATS  # these need torch, the exact part does not
+    from coalmine.papers.trained import records, seconds_of
+
+    runs = _trained(ask)
+    rows, checks = _judged(runs)
+    return Part(rows, checks, (CHATS,), {"training_seconds": seconds_of(runs.values())}, {"runs": records(runs.values())})
 
 
 def _null(ask: Ask) -> tuple[list[Row], list[Check]]:

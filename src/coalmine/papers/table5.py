@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coalmine.papers.experiment import Ask
 from coalmine.papers.modelled import COLUMNS, PURE_NOISE, constant_note, modelled
 from coalmine.papers.noise_model import STATISTICS
-from coalmine.papers.outcome import Check, Outcome, Row
+from coalmine.papers.outcome import Outcome, Part, Row
 from coalmine.papers.printed import TABLE5
 
 if TYPE_CHECKING:
@@ -26,36 +26,26 @@ ESTIMATES = ("est-all", "est-final")
 
 def table5(ask: Ask) -> Outcome:
     """The analytic column, the model, and the runs."""
-    rows: list[Row] = []
-    checks: list[Check] = []
-    details: dict[str, Any] = {}
-    notes: list[str] = []
-    if ask.part != "runs":
-        rows += [*_analytic(), *modelled(ask, TABLE5), *_model_at_another_delta(ask)]
-        notes.append(constant_note(TABLE5))
-    about = ask.about(delta=TABLE5.delta)
-    if ask.part != "model":
-        from coalmine.papers.checking import TOGETHER
-        from coalmine.papers.families import BY_WRITER, WRITERS, mnist  # these need torch, the model does not
-        from coalmine.papers.real import ByNoise
-
-        real = ByNoise.of(ask, TABLE5, mnist, TABLE5.noises if ask.full else [0.0, 0.16, 0.315], BY_WRITER)
-        rows += [*real.rows, *_runs_at_another_delta(real.runs, BY_WRITER)]
-        checks += real.checks
-        notes += [WRITERS, TOGETHER]
-        about["training_seconds"] = real.seconds
-        details["runs"] = real.records
-    return Outcome(
-        "table5" if ask.part is None else f"table5-{ask.part}",
+    return Outcome.of(
+        ask.named("table5"),
         f"{ask.heading('Table 5', model=PURE_NOISE, runs='on MNIST by writer')}: epsilon against noise, all iterates and final "
         f"model; delta = {TABLE5.delta:.3g}",
-        tuple(rows),
+        [Part((), about=ask.about(delta=TABLE5.delta)), *ask.parts(model=_model, runs=_runs)],
         error="standard deviation over runs of the model; of a real run by drawing canaries again",
-        checks=tuple(checks),
-        notes=tuple(notes),
-        about=about,
-        details=details,
     )
+
+
+def _model(ask: Ask) -> Part:
+    return Part([*_analytic(), *modelled(ask, TABLE5), *_model_at_another_delta(ask)], notes=(constant_note(TABLE5),))
+
+
+def _runs(ask: Ask) -> Part:
+    from coalmine.papers.families import BY_WRITER, WRITERS, mnist  # these need torch, the model does not
+    from coalmine.papers.real import by_noise, epsilons
+
+    runs = by_noise(ask, mnist, ask.pick(full=TABLE5.noises, quick=[0.0, 0.16, 0.315]))
+    found = epsilons(ask, TABLE5, runs, BY_WRITER, WRITERS)
+    return replace(found, rows=[*found.rows, *_runs_at_another_delta(runs, BY_WRITER)])
 
 
 def _model_at_another_delta(ask: Ask) -> list[Row]:

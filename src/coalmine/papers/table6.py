@@ -8,14 +8,14 @@ given: the printed analytic 34.5 needs about the latter. CANIFE's own column nee
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.papers.experiment import Ask
 from coalmine.papers.noise_model import STATISTICS, Run, Simulated, measure
-from coalmine.papers.outcome import AGREES, Check, Outcome, Row, Verdict
+from coalmine.papers.outcome import AGREES, Check, Outcome, Part, Row, Verdict
 from coalmine.papers.printed import SIMULATIONS, TABLE6
 
 if TYPE_CHECKING:
@@ -30,34 +30,27 @@ _WORDS = {"lo": "epsilon_lo", "est": "estimate"}
 
 def table6(ask: Ask) -> Outcome:
     """The analytic value, the model, and the runs."""
-    rows: list[Row] = [Row("CANIFE", TABLE6["canife"], None, note="needs crafted canaries", place={"column": "canife"})]
-    checks: list[Check] = []
-    details: dict[str, Any] = {}
+    canife = Row("CANIFE", TABLE6["canife"], None, note="needs crafted canaries", place={"column": "canife"})
+    note = f"A mean of runs agrees with the paper's mean of {SIMULATIONS} if they are within {AGREES:g} standard errors of "
     about = ask.about(deltas=DELTAS, momentum=MODEL.momentum)
-    if ask.part != "runs":
-        rows += [*_analytic(), *(row for delta in DELTAS for row in _model(ask, delta))]
-    if ask.part != "model":
-        from coalmine.papers.trained import records, seconds_of  # needs torch, the model does not
-
-        runs = _trained(ask)
-        found, judged = _judged(runs)
-        rows += found
-        checks += judged
-        about["training_seconds"] = seconds_of(runs)
-        details["runs"] = records(runs)
-    return Outcome(
-        "table6" if ask.part is None else f"table6-{ask.part}",
+    return Outcome.of(
+        ask.named("table6"),
         "Table 6, Fashion-MNIST, noise multiplier 0.2, 1,000 gradient canaries: the largest cosine over steps",
-        tuple(rows),
+        [Part([canife], notes=(note + "the difference.",), about=about), *ask.parts(model=_model, runs=_runs)],
         error="standard deviation over runs",
-        checks=tuple(checks),
-        notes=(
-            f"A mean of runs agrees with the paper's mean of {SIMULATIONS} if they are within {AGREES:g} standard errors of "
-            "the difference.",
-        ),
-        about=about,
-        details=details,
     )
+
+
+def _model(ask: Ask) -> Part:
+    return Part([*_analytic(), *(row for delta in DELTAS for row in _modelled(ask, delta))])
+
+
+def _runs(ask: Ask) -> Part:
+    from coalmine.papers.trained import records, seconds_of  # needs torch, the model does not
+
+    runs = _trained(ask)
+    rows, checks = _judged(runs)
+    return Part(rows, checks, (), {"training_seconds": seconds_of(runs)}, {"runs": records(runs)})
 
 
 def _analytic() -> list[Row]:
@@ -72,7 +65,7 @@ def _analytic() -> list[Row]:
     return rows
 
 
-def _model(ask: Ask, delta: float) -> list[Row]:
+def _modelled(ask: Ask, delta: float) -> list[Row]:
     runs = ask.repeat(full=50, quick=20)
     tasks = [(MODEL, tuple(_COLUMNS.values()), delta, ask.seed * 1_000_003 + number) for number in range(runs)]
     columns = np.array(ask.each(measure, tasks, "table 6, model")).T

@@ -17,7 +17,7 @@ from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
 from coalmine.papers.experiment import Ask
 from coalmine.papers.modelled import PURE_NOISE, UNDEFINED, constant_note, modelled
 from coalmine.papers.noise_model import Run, Simulated, split_threshold_epsilon
-from coalmine.papers.outcome import AGREES, Check, Outcome, Row
+from coalmine.papers.outcome import AGREES, Check, Outcome, Part, Row
 from coalmine.papers.printed import SIMULATIONS, V1_TABLE1, V1_TABLE3
 from coalmine.simulation import simulate_gaussian_mechanism
 
@@ -75,38 +75,26 @@ def estimates(job: tuple[float, int, int]) -> tuple[float, float]:
 
 def v1_table2(ask: Ask) -> Outcome:
     """The epsilons by noise, from the pure-noise model and from real runs on chats."""
-    rows: list[Row] = []
-    checks: list[Check] = []
-    details: dict[str, Any] = {}
-    notes: list[str] = []
-    about = ask.about(delta=V1_TABLE3.delta)
-    if ask.part != "runs":
-        rows += modelled(ask, V1_TABLE3)
-        size = "4,050,748 dimensions, 2,048 rounds, 1,000 + 1,000 canaries"
-        notes += [*_notes(), f"The model has {size}, and a momentum of 0.9, which is assumed."]
-        about["simulations"] = ask.repeat(full=50, quick=20)
-    if ask.part != "model":
-        from coalmine.papers.checking import TOGETHER
-        from coalmine.papers.families import CHATS, ON_CHATS, chat  # these need torch, the model does not
-        from coalmine.papers.real import ByNoise
-
-        real = ByNoise.of(ask, V1_TABLE3, chat, V1_TABLE3.noises, ON_CHATS)
-        rows += real.rows
-        checks += real.checks
-        notes += [CHATS, TOGETHER]
-        about["training_seconds"] = real.seconds
-        details["runs"] = real.records
-    return Outcome(
-        "v1-table2" if ask.part is None else f"v1-table2-{ask.part}",
+    return Outcome.of(
+        ask.named("v1-table2"),
         f"{ask.heading('First version, Table 3', model=PURE_NOISE, runs='on chats')}: epsilon against noise, all iterates and "
         "final model",
-        tuple(rows),
+        [Part((), about=ask.about(delta=V1_TABLE3.delta)), *ask.parts(model=_model, runs=_runs)],
         error="standard deviation over runs of the model; of a real run the standard error, by drawing canaries again",
-        checks=tuple(checks),
-        notes=tuple(notes),
-        about=about,
-        details=details,
     )
+
+
+def _model(ask: Ask) -> Part:
+    size = "4,050,748 dimensions, 2,048 rounds, 1,000 + 1,000 canaries"
+    notes = (*_notes(), f"The model has {size}, and a momentum of 0.9, which is assumed.")
+    return Part(modelled(ask, V1_TABLE3), notes=notes, about={"simulations": ask.repeat(full=50, quick=20)})
+
+
+def _runs(ask: Ask) -> Part:
+    from coalmine.papers.families import CHATS, ON_CHATS, chat  # these need torch, the model does not
+    from coalmine.papers.real import by_noise, epsilons
+
+    return epsilons(ask, V1_TABLE3, by_noise(ask, chat, V1_TABLE3.noises), ON_CHATS, CHATS)
 
 
 def v1_table3(ask: Ask) -> Outcome:
