@@ -46,13 +46,19 @@ def numbers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     six, fashion = (by_place(found[name]) for name in ("table6-model", "table6-runs"))
     chance = next(row for row in found["table4-model"]["rows"] if row["what"].startswith("three or more"))
     five, emnist = (by_place(found[name]) for name in ("table5-model", "table5-runs"))
-    final = model["model", 0.2317, "est-final"]
-    early, (bounds, intervals) = (0.16, 0.18, 0.195), [check["text"] for check in found["table6-runs"]["checks"]]
+    final, first = model["model", 0.2317, "est-final"], found["v1-table2-model"]["rows"]
+    stated(
+        all(row["verdict"] == "model-based" for row in first if row["place"]["how"] == "model" and row["place"]["noise"]),
+        "the model has all sixteen of the first version",
+    )
+    early, bounds = (0.16, 0.18, 0.195), found["table6-runs"]["checks"][0]["text"]
+    laws = [check["text"] for check in found["table1"]["checks"] if "one law" in check["text"]]
     other = [row for row in found["table5-model"]["rows"] if row["place"]["how"] == "model at delta 1e-05"]
     return {
         **on_real_users(found),
         **with_and_without(found),
         **again(found),
+        **normality(found),
         "TABLE": table(found),
         "LITERAL": listed(list(million.values())),
         "LEAST": f"{min(cell['z_mean'] for cell in literal):.0f}",
@@ -71,12 +77,13 @@ def numbers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
         "WIDTH": fashion["runs", "width"]["note"].removeprefix("pure noise: "),
         "SMALLER": "{ours:.2f} ± {error:.2f}".format(**fashion["runs", 2.8e-6, "est"]),
         "FIFTY": "{ours:.1f} ± {error:.1f}".format(**fashion["runs", 1e-5, "known others"]),
-        "HOLDS": between(intervals, "holds the claim in ", " runs"),
+        "HOLDS": between(fashion["runs", 1e-5, "known others"]["note"], "holds the claim in ", " runs"),
         "ABOVE": between(bounds, "above the claim in ", " of "),
         "EARLY": "{ours:.0f} ± {error:.0f}".format(**by_place(found["v1-table2-model"])["model", 0.0644, "est-all"]),
         "FIVE": listed([large(five["model", noise, "est-all"]["ours"]) for noise in early]),
         "FIVE5": listed([large(five["model at delta 1e-05", noise, "est-all"]["ours"]) for noise in early]),
-        "AGREE5": "all" if all(row["verdict"] == "model-based" for row in other) else "not all",
+        "AGREE5": "all" if all(row["note"] == "the paper's is within the central 95 %" for row in other) else "not all",
+        "ONE OR TEN": listed([between(text, "p = ", ")") for text in laws]),
         "FIVERUNS": listed([large(emnist["runs", noise, "est-all"]["ours"]) for noise in early]),
         "FIVERUNS5": listed([large(emnist["runs at delta 1e-05", noise, "est-all"]["ours"]) for noise in early]),
     }
@@ -87,17 +94,29 @@ def on_real_users(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     chats, mnist = found["table2-runs"], found["table5-runs"]
     silent, hard = chats["runs"]["chat-noise0-times1"]["views"], mnist["runs"]["mnist-noise0-times1"]
     documents = [document for name, document in found.items() if name in TRAINED]
-    checks = [check for document in documents for check in document["checks"]]
+    checks = {check["text"]: check["passed"] for document in [*documents, found["table6-runs"]] for check in document["checks"]}
     runs = {name: run for document in documents for name, run in document["runs"].items()}  # several are in more than one
     cosines = [spread(run["final_cosines"]) for run in runs.values()]
     ratio, error = pooled_ratio(cosines)
-    stated(all(check["passed"] for check in checks), "all checks hold")
+    gaps = {name: run["known_rounds_gap"] for name, run in runs.items()}
+    off = [(gap["seen"] - gap["if_clients_were_noise"]) / gap["error"] for name, gap in gaps.items() if runs[name]["noise"]]
+    silent_gaps = [gaps["chat-noise0-times1"], gaps["mnist-noise0-times1"]]
+    larger = [name for name, run in runs.items() for said in [run["views"][view] for view in VIEWS[1:]] if above_estimate(said)]
+    stated(all(checks.values()), "all checks hold")
+    stated(max(map(abs, off)) < 3, "known rounds agrees with sums of clients as noise")
+    stated(set(larger) == {"mnist-noise0-times1"}, "the valid bound is above the estimate on MNIST without noise alone")
     stated(0.985 < ratio < 0.995, "about a hundredth of what canaries add is undone")
     most = runs["chat-noise0-times8"]["final_cosines"]
     return {
         "CHATS": statements(chats),
         "MNIST": statements(mnist),
         "CHECKS": f"{len(checks)} checks, all of which hold",
+        "GAPS": f"the farthest of {len(off)} is {max(map(abs, off)):.1f} standard errors away",
+        "MORE": " and ".join(
+            f"{gap['seen']:.0f} for {gap['if_clients_were_noise']:.0f} on {data}"
+            for gap, data in zip(silent_gaps, ("chats", "MNIST"), strict=True)
+        ),
+        "ENDNORMS": listed([f"{run['clip_norms'][1]:.2g}" for run in mnist["runs"].values() if run["noise"]]),
         "RUNS": str(len(runs)),
         "RATIO": f"{ratio:.3f} ± {error:.3f}",
         "PRECISE": f"a mean cosine of {most['mean']:.2f} ± {spread(most)[1]:.2f} for {most['predicted_mean']:.2f}",
@@ -107,6 +126,11 @@ def on_real_users(found: dict[str, dict[str, Any]]) -> dict[str, str]:
         "CLIPS": " to ".join(f"{clip:.2g}" for clip in hard["clip_norms"]),
         "UNEQUAL": f"{hard['final_cosines']['anderson_darling']:.0f}",
     }
+
+
+def above_estimate(said: dict[str, Any]) -> bool:
+    """Whether the valid bound is larger."""
+    return float(said["bound"]["epsilon"]) > float(said["estimate"]["epsilon"])
 
 
 def spread(cosines: dict[str, float]) -> tuple[float, float, float]:
@@ -130,19 +154,45 @@ def presentations(document: dict[str, Any], noise: float) -> dict[str, str]:
     runs, rows = list(document["runs"].values()), document["rows"]
     shares = {times: [run["mean_canary_share"] for run in runs if run["presentations"] == times] for times in (1, 8)}
     line = {run["presentations"]: run for run in runs if run["noise"] == noise}
-    rises = [check["text"] for check in document["checks"] if "when presentations double" in check["text"]]
+    rises = [check["text"] for check in document["checks"] if "epsilon rises" in check["text"]]
     above, valid = (
         [float(between(row["note"], word, ";")) > row["ours"] for row in rows] for word in ("epsilon_lo ", "valid bound ")
     )
     stated(not any(valid), "no valid bound is above the papers' estimate")
     return {
         "TABLE": presented(document, "final model"),
-        "SLOPES": listed([between(text, "rises by ", " when") for text in rises]),
+        "ENDS": listed([f"{between(text, ' from ', ' at')} to {between(text, ' to ', ' at')}" for text in rises]),
         "POINTWISE": f"{sum(above)} of {len(runs)}",
         "SHARES": f"{100 * min(shares[1]):.0f} % at one and {100 * max(shares[8]):.0f} % at eight presentations",
-        "ENDS": f"{line[1]['clip_norms'][1]:.2g} with one and {line[8]['clip_norms'][1]:.2g} with eight",
+        "CLIPPED": f"{line[1]['clip_norms'][1]:.2g} with one and {line[8]['clip_norms'][1]:.2g} with eight",
         "WORSE": f"{100 * line[1]['accuracy']:.1f} to {100 * line[8]['accuracy']:.1f} %",
     }
+
+
+def normality(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """By placeholder, of Anderson–Darling statistics."""
+    if "table4-runs" not in found:
+        return {}
+    fifteen = [row for row in found["table4-runs"]["rows"] if row["place"]["how"] == "runs"]
+    four = [run["final_cosines"] for run in found["figure1"]["runs"].values() if run["presentations"] == 4]
+    stated(all(row["verdict"] == "same shape" for row in fifteen), "normality is not rejected at 1 % in any of fifteen")
+    return {
+        "NORMAL": statistics(fifteen),
+        "MOST NORMAL": f"{max(row['ours'] for row in fifteen):.2f}",
+        "ABOVE 15": between(found["table4-runs"]["checks"][0]["text"], "", " runs"),
+        "FOUR": listed([f"{cosines['anderson_darling']:.2f}" for cosines in four]),
+        "LEAN": listed([f"{cosines['skewness']:+.2f}" for cosines in four]),
+    }
+
+
+def statistics(rows: list[dict[str, Any]]) -> str:
+    """By noise and presentations, in brackets the paper's."""
+    times = list(dict.fromkeys(row["place"]["times"] for row in rows))
+    lines = ["| noise | " + " | ".join(map(str, times)) + " |", "|---|" + "---|" * len(times)]
+    for noise in dict.fromkeys(row["place"]["noise"] for row in rows):
+        cells = [f"{row['ours']:.2f} ({float(row['paper']):.2f})" for row in rows if row["place"]["noise"] == noise]
+        lines.append("| " + " | ".join([f"{noise:g}", *cells]) + " |")
+    return "\n".join(lines)
 
 
 VIEWS = ("known others", "known rounds", "final model")
@@ -200,15 +250,24 @@ def with_and_without(found: dict[str, dict[str, Any]]) -> dict[str, str]:
         row
         for document in parts.values()
         for row in document["rows"]
-        if row["place"]["column"] in ("change", "change by canaries")
+        if row["place"]["column"] in ("change", "change by canaries") and row["verdict"]
     ]
     worst = max(changes, key=lambda row: abs(row["ours"]) / row["error"])
-    chats = pairs(found["table3-chat"])
-    stated(all(row["verdict"] in ("same shape", None) for row in changes), "canaries change no accuracy")
+    chats, digits = pairs(found["table3-chat"]), pairs(found["table3-mnist"])
+    (luckless, lucky, *_), quarter = digits[0.315], digits[0.25]
+    ends = sorted(run["accuracy"] for run in (quarter[0], *quarter[2:]))
+    lost = [run for run in digits[0.315][2:] if run["accuracy"] < luckless["accuracy"] / 2]
+    stated(len(lost) == 2 and lucky["accuracy"] > luckless["accuracy"], "two of three runs at noise 0.315 are lost")
+    stated(ends[0] < quarter[1]["accuracy"] < ends[-1], "at noise 0.25 the run with canaries is among those without")
     more = [better(chats, way) for way in (0, 1)]
     stated(min(more) > 2 and chats[0.0][0]["loss"] < chats[0.0496][0]["loss"], "noise is better by accuracy, not by loss")
     return {
         **{f"ACCURACY {name.upper()}": accuracies(document) for name, document in parts.items()},
+        "LOTTERY": percents(digits[0.315][0], *digits[0.315][2:]),
+        "QUARTER": percents(quarter[0], *quarter[2:]),
+        "PEAKS": listed([f"{run['largest_clip_norm']:.2f}" for run in lost]),
+        "LUCK": f"{100 * (lucky['accuracy'] - luckless['accuracy']):.1f}",
+        "LUCKY": f"{100 * math.hypot(lucky['accuracy_error'], luckless['accuracy_error']):.1f}",
         "CHANGES": str(len(changes)),
         "CHANGED": f"{worst['ours']:+.2f} ± {worst['error']:.2f}",
         "BETTER": listed([f"{distance:.1f}" for distance in more]),
@@ -216,6 +275,11 @@ def with_and_without(found: dict[str, dict[str, Any]]) -> dict[str, str]:
         "CLIPPED": listed([f"{chats[noise][0]['clip_norms'][1]:.2f}" for noise in TABLE2.noises[:2]]),
         "GROWN": f"{chats[NOISES[1]][0]['clip_norms'][1]:.1f}",
     }
+
+
+def percents(*runs: dict[str, Any]) -> str:
+    """The accuracies of several runs."""
+    return listed([f"{100 * run['accuracy']:.1f}" for run in runs]) + " %"
 
 
 def better(chats: dict[float, list[dict[str, Any]]], way: int) -> float:

@@ -23,21 +23,32 @@ class _Run:
 
     path = "here"
 
-    def __init__(self, said=None, *, claim=99.2, mean=0.5, error=0.03, predicted=0.48):
+    least_gap = 9.9
+
+    def __init__(self, said=None, *, claim=99.2, mean=0.5, error=0.03, predicted=0.48, seen=10.0, normal=0.5):
         self.said, self.claim = {**RIGHT, **(said or {})}, claim
         self.mean_cosine, self.mean_cosine_error, self.predicted_cosine = mean, error, predicted
+        self.seen, self.normal = seen, normal
 
     def stated(self, view):
-        epsilon, error, bound = self.said[view]
+        epsilon, _, bound = self.said[view]
         return (
-            SimpleNamespace(epsilon=epsilon, low=epsilon - 1.96 * error, high=epsilon + 1.96 * error),
-            _bound(bound),
+            SimpleNamespace(epsilon=epsilon),
+            SimpleNamespace(epsilon=bound),
             self.claim,
         )
 
+    def error(self, view):
+        return self.said[view][1]
 
-def _bound(epsilon):
-    return SimpleNamespace(epsilon=epsilon)
+    def beyond(self, view):
+        return 6.0 if self.said[view][2] > self.claim else -math.inf
+
+    def gap(self, view):
+        return self.seen, 0.03
+
+    def normality(self, view):
+        return self.normal
 
 
 def failed(run, noise=0.1):
@@ -45,10 +56,28 @@ def failed(run, noise=0.1):
     return [check.text for check in checks if not check.passed]
 
 
-def test_a_right_run_passes_all_seven():
+def test_a_right_run_passes_all_eight():
     found = list(compared("here", 0.1, _Run()))
-    assert [each.kind for each in found] == [checking.WITHIN] * 3 + [checking.ANALYTIC] + [checking.ORDER] * 2 + [checking.LEFT]
+    seen = [checking.ANALYTIC, checking.LEAST]
+    assert [each.kind for each in found] == [checking.WITHIN] * 3 + seen + [checking.ORDER] * 2 + [checking.LEFT]
     assert failed(_Run()) == []
+
+
+def test_a_view_that_sees_less_than_clients_hide_is_found():
+    assert failed(_Run(seen=9.5)) == ["here: known rounds shows a gap of 9.5 ± 0.03; clients' sums as noise would leave 9.9"]
+
+
+def test_a_signal_with_the_wrong_sign_is_found():
+    """Its estimate is 0 with an interval of 0 to 0."""
+    found = failed(_Run({"known others": (0.0, 0.0, 0.0)}, mean=-0.4))
+    assert len(found) == 3 and "gives the analytic value, 0 ± 0 for 99.2" in found[0] and "mean cosine" in found[-1]
+    assert failed(_Run({"final model": (0.0, 0.0, 0.0)})) == []
+
+
+def test_no_normals_are_not_compared_with_a_bound():
+    silent = _Run({"final model": (1.2, 0.01, 9.0)}, claim=math.inf)
+    assert failed(silent, 0.0) == ["here, final model: valid bound 9 <= estimate 1.2 ± 0.01 <= claim inf"]
+    assert failed(_Run({"final model": (1.2, 0.01, 9.0)}, claim=math.inf, normal=1e-6), 0.0) == []
 
 
 @pytest.mark.parametrize(
@@ -82,7 +111,7 @@ def test_canaries_that_are_undone_are_found():
 def test_without_noise_nothing_is_said_of_rounding():
     silent = _Run({"known others": (1e12, 1.0, 2e12)}, claim=math.inf)
     found = list(compared("here", 0.0, silent))
-    assert len(found) == 4 and not any("known others" in each.text for each in found)
+    assert len(found) == 5 and not any("known others" in each.text for each in found)
     assert failed(silent, 0.0) == []
 
 

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from coalmine.papers.assumptions import NEEDS, needs_of
@@ -85,6 +86,15 @@ def test_more_without_noise_does_not_make_an_order_of_the_others():
     assert in_order(paper, [1.0, 9.0, 8.0, 7.0, 6.0, 5.0], [0.1] * 6, apart=apart) == ["differs"] * 6
 
 
+@pytest.mark.parametrize("count", [4, 5])
+def test_without_a_trend_few_numbers_have_a_shape(count):
+    """As the page says: of 5,000 columns without any trend about 7 % of the numbers have one, and as many the opposite."""
+    values = np.random.default_rng(count).standard_normal((5000, count))
+    found = [verdict for line in values for verdict in in_order(range(count), line, [1.0] * count)]
+    shares = [sum(each == verdict for each in found) / len(found) for verdict in ("same shape", "differs")]
+    assert all(0.03 < share < 0.09 for share in shares), shares
+
+
 def test_without_a_difference_there_is_no_shape():
     assert in_order([1, 2, 4, 8], [1, 1, 1, 1], [0.1] * 4) == [None] * 4
     assert in_order([1, 2, 4, 8], [2, 1.9, 1.8, 1.75], [0.2] * 4) == [None] * 4
@@ -145,7 +155,11 @@ def test_published_results_are_whole(path):
     assert found["schema"] == "coalmine-paper/1" and found["name"] == path.stem
     page = path.with_suffix(".md").read_text(encoding="utf-8")
     assert found["title"] in page and found["about"]["command"] in page
-    assert len(path.with_suffix(".csv").read_text(encoding="utf-8").splitlines()) == len(found["rows"]) + 1
+    rows, checks = (tuple(kind(**each) for each in found[name]) for kind, name in ((Row, "rows"), (Check, "checks")))
+    whole = Outcome(found["name"], found["title"], rows, found["error"], checks, tuple(found["notes"]), found["about"])
+    assert path.with_suffix(".csv").read_text(encoding="utf-8") == whole.to_csv()
+    table = whole.to_markdown().partition(MADE)[0]  # drawings stand between
+    assert page.startswith(table)
     assert "mathdefault" not in path.with_suffix(".svg").read_text(encoding="utf-8")  # a label that nobody can read
 
 

@@ -1,10 +1,12 @@
 """What must be true of real runs, whatever the papers print: comparisons with a distance in standard errors.
 
 An experiment makes many of them. They are judged together: right code fails an experiment once in a thousand (`RISK`), which is
-Bonferroni's share for each. A bound above its claim fails alone; that is no matter of errors.
+Bonferroni's share for each. That of a bound above its claim is how sure it is: a right bound at 95 % may be, at 99.99 % it is
+hardly ever.
 
 Without noise there is no analytic value and no claim, and who knows all others sees nothing but rounding. What is left there is
-that no valid bound exceeds the estimate, that the final model shows no more than the rounds, and what canaries leave.
+that no valid bound exceeds the estimate, that the final model shows no more than the rounds, and what canaries leave. An
+estimate that takes scores for normal is not compared with a bound that does not where they are none.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from itertools import pairwise
 from scipy.special import ndtri
 
 from coalmine.papers.outcome import Check
-from coalmine.papers.trained import Trained
+from coalmine.papers.trained import DRIFT, OTHERS, ROUNDS, VIEWS, Trained
 
-VIEWS = OTHERS, ROUNDS, DRIFT = "known others", "known rounds", "final model"
 RISK = 0.001
 TOGETHER = f"Checks of distances are judged together: on right code one of them fails in {RISK:g} of experiments."
 WITHIN = "valid bound <= estimate <= claim"
+LEAST = f"{ROUNDS} see what clients do not hide"
 ANALYTIC = f"{OTHERS} see the analytic value"
 ORDER = "who knows less sees no more"
 LEFT = "canaries are in the final model as they were put there"
@@ -68,9 +70,11 @@ def by_kind(found: Sequence[Compared]) -> list[Check]:
 def compared(words: str, noise: float, run: Trained) -> Iterator[Compared]:
     """All that is to be compared in one run."""
     for view in views_of(noise):
-        yield _within(words, _Stated.of(run, view))
+        if noise or run.normality(view) >= RISK:
+            yield _within(words, _Stated.of(run, view))
     if noise:
         yield analytic(words, run)
+    yield not_hidden(words, run)
     yield from _ordered(words, noise, run)
     yield left(words, run)
 
@@ -84,7 +88,14 @@ def analytic(words: str, run: Trained) -> Compared:
     """Who knows all others sees the analytic value."""
     others = _Stated.of(run, OTHERS)
     text = f"{words}: {OTHERS} gives the analytic value, {others.epsilon:.4g} ± {others.error:.2g} for {others.claim:.4g}"
-    return Compared(ANALYTIC, text, abs(others.epsilon - others.claim) / others.error)
+    return Compared(ANALYTIC, text, _distance(abs(others.epsilon - others.claim), others.error))
+
+
+def not_hidden(words: str, run: Trained) -> Compared:
+    """Who knows the rounds sees what the sums of clients leave; more, where these sums resemble each other."""
+    (gap, error), least = run.gap(ROUNDS), run.least_gap
+    text = f"{words}: {ROUNDS} shows a gap of {gap:.4g} ± {error:.2g}; clients' sums as noise would leave {least:.4g}"
+    return Compared(LEAST, text, _distance(least - gap, error))
 
 
 def left(words: str, run: Trained) -> Compared:
@@ -112,10 +123,13 @@ def pooled_ratio(cosines: Sequence[tuple[float, float, float]]) -> tuple[float, 
 
 
 def rises(words: str, times: Sequence[int], values: Sequence[float], errors: Sequence[float]) -> Check:
-    """Whether epsilon rises with presentations: the slope on their logarithm, weighted by precision."""
+    """Whether epsilon rises with presentations: by its regression on their logarithm, which need be no straight line."""
     slope, error = _slope([math.log2(number) for number in times], values, errors)
-    text = f"{words}: epsilon rises by {slope:.3g} ± {error:.2g} when presentations double"
-    return Check(text, slope > RISING * error)
+    ends = f"from {values[0]:.3g} ± {errors[0]:.2g} at {times[0]} to {values[-1]:.3g} ± {errors[-1]:.2g} at {times[-1]}"
+    return Check(
+        f"{words}: epsilon rises with presentations, {ends}: a trend of {slope / error:.1f} standard errors",
+        slope > RISING * error,
+    )
 
 
 def _slope(places: Sequence[float], values: Sequence[float], errors: Sequence[float]) -> tuple[float, float]:
@@ -138,8 +152,8 @@ def _within(words: str, said: _Stated) -> Compared:
         f"{words}, {said.view}: valid bound {said.bound:.3g} <= estimate {said.epsilon:.3g} ± {said.error:.2g} "
         f"<= claim {said.claim:.3g}"
     )
-    distance = max(said.bound - said.epsilon, said.epsilon - said.claim) / said.error
-    return Compared(WITHIN, text, math.inf if said.bound > said.claim else distance)
+    distance = _distance(max(said.bound - said.epsilon, said.epsilon - said.claim), said.error)
+    return Compared(WITHIN, text, max(distance, said.beyond))
 
 
 def _ordered(words: str, noise: float, run: Trained) -> Iterator[Compared]:
@@ -147,7 +161,18 @@ def _ordered(words: str, noise: float, run: Trained) -> Iterator[Compared]:
     said = [_Stated.of(run, view) for view in views_of(noise)]
     for more, less in pairwise(said):
         text = f"{words}: {less.view} shows no more than {more.view}, {less.epsilon:.3g} and {more.epsilon:.3g}"
-        yield Compared(ORDER, text, (less.epsilon - more.epsilon) / math.hypot(less.error, more.error))
+        yield Compared(ORDER, text, _distance(less.epsilon - more.epsilon, math.hypot(less.error, more.error)))
+
+
+def _distance(excess: float, error: float) -> float:
+    """In standard errors. An error of 0 is that of an estimate far below zero, which is shown as 0: nothing then excuses it.
+
+    >>> _distance(3.0, 2.0), _distance(0.1, 0.0), _distance(0.0, 0.0)
+    (1.5, inf, 0.0)
+    """
+    if error:
+        return excess / error
+    return math.inf if excess > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -159,10 +184,11 @@ class _Stated:
     epsilon: float
     error: float
     claim: float
+    beyond: float  # the claim: how sure the bound is
 
     @staticmethod
     def of(run: Trained, view: str) -> _Stated:
         estimate, bound, claim = run.stated(view)
         if estimate is None:
             raise ValueError(f"{run.path}: no estimate for {view}.")
-        return _Stated(view, bound.epsilon, estimate.epsilon, (estimate.high - estimate.low) / 3.92, claim)
+        return _Stated(view, bound.epsilon, estimate.epsilon, run.error(view), claim, run.beyond(view))

@@ -111,12 +111,16 @@ class Experiment:
     needs: str = ""  # data files beyond what the package brings
     parts: tuple[str, ...] = ()  # that can be made one by one
 
-    def __call__(self, ask: Ask) -> Outcome:
-        """Make it."""
+    def check(self, ask: Ask) -> None:
+        """Whether this can be asked of it."""
         if ask.part is not None and not self.parts:
             raise ValueError(f"--part {ask.part!r}: {self.name} has no parts; leave it out.")
         if ask.part is not None:
             _validate.one_of("part", ask.part, self.parts)
+
+    def __call__(self, ask: Ask) -> Outcome:
+        """Make it."""
+        self.check(ask)
         begun = time.monotonic()
         found = self.run(ask)
         if self.trains and not ask.full and ask.part != "model":

@@ -105,14 +105,13 @@ def _row(printed: Printed, noise: float, column: str, found: Simulated | None, h
     what = f"{how}, noise {noise:g}, {COLUMNS[column]}"
     if found is None:
         return Row(what, paper, None, note=UNDEFINED, place=place)
-    good = found.holds_one(paper)
     away = (float(paper) - found.mean) / found.std if found.std else float("inf")
     return Row(
         what,
         paper,
         found.mean,
         found.std,
-        ("model-based" if good else "differs") if how == "model" else None,  # one verdict for each printed number
+        found.verdict(paper) if how == "model" else None,  # one verdict for each printed number
         f"the paper's one run is {away:+.1f} standard deviations away",
         place,
     )

@@ -10,10 +10,11 @@ import numpy as np
 from coalmine.config import Config
 from coalmine.papers.checking import TOGETHER, compared, left_in_all, one_by_one, views_of
 from coalmine.papers.experiment import Ask
+from coalmine.papers.making import obtain
 from coalmine.papers.modelled import COLUMNS, Printed
 from coalmine.papers.noise_model import Run, Simulated, measure
 from coalmine.papers.outcome import Check, Part, Row, in_order, number
-from coalmine.papers.trained import Trained, obtain, records, seconds_of
+from coalmine.papers.trained import Trained, records, seconds_of
 
 Family = Callable[[Ask, float], tuple[str, Config]]
 
@@ -86,9 +87,10 @@ def own_rows(real: Mapping[float, Trained], data: str) -> list[Row]:
             estimate, bound, claim = run.stated(view)
             at_least = f"at least {bound.epsilon:.3g} ({bound.method}), claim {claim:.3g}"
             value = None if estimate is None else estimate.epsilon
-            error = None if estimate is None or not math.isfinite(estimate.high) else (estimate.high - estimate.low) / 3.92
+            error = run.error(view)
             place = {"how": "runs", "noise": noise, "column": view}
-            rows.append(Row(f"{data}, noise {noise:g}, our view: {view}", "", value, error, note=at_least, place=place))
+            shown = error if math.isfinite(error) else None
+            rows.append(Row(f"{data}, noise {noise:g}, our view: {view}", "", value, shown, note=at_least, place=place))
     return rows
 
 

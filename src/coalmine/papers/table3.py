@@ -2,28 +2,34 @@
 
 The paper trains on Stack Overflow; here are MNIST by writer, Shakespeare's roles and chats. A change by canaries has the
 verdict "same shape" if it is no more than two of its errors, as canaries change nothing in the paper; an accuracy, by where it
-stands in the paper's order, in which more noise is worse (see `in_order`).
+stands in the paper's order, in which more noise is worse (see `in_order`), among runs with the same kind of clipping.
 
-Two things are in the error of a change. One is the sample of clients that judge, as if each accuracy had a sample of its own:
-wider than a comparison of the same clients would have it. The other is that noise alone makes runs end apart, the more of it
-the farther: at the two largest noises there are further runs without canaries, which differ in nothing but their noise. How far
-apart they are is their standard deviation, which of so few is widened as Student's t has it at 95 %.
+Two things are in the errors. One is the sample of clients that judge, as if each accuracy had a sample of its own: wider than a
+comparison of the same clients would have it. The other is that noise alone makes runs end apart. At one or two noises there are
+further runs without canaries, which differ in nothing but their noise; how far apart these are counts at their noise, and at
+others that have none of their own, and is known from so few that it is judged by Student's t. (Runs with canaries and without
+have the same noise, and may be nearer to each other than that.)
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from scipy import special
+
 from coalmine.config import Config
-from coalmine.papers.checking import Compared, by_kind
+from coalmine.papers.checking import TOGETHER, Compared, by_kind
 from coalmine.papers.experiment import Ask
 from coalmine.papers.families import chat, mnist, shakespeare
+from coalmine.papers.making import obtain
 from coalmine.papers.outcome import Check, Outcome, Row, Verdict, in_order, listed
 from coalmine.papers.printed import TABLE3
-from coalmine.papers.trained import Trained, obtain, records, seconds_of
+from coalmine.papers.trained import Trained, records, seconds_of
 
 Family = Callable[..., tuple[str, Config]]
 FAMILIES: Mapping[str, tuple[Family, tuple[float, ...]]] = {  # noise levels are those of the runs that other tables need
@@ -51,37 +57,36 @@ BESIDE: Mapping[
     "shakespeare": [(0.0, False, "fixed"), (0.2317, False, "fixed"), (0.0, True, "few")],
 }
 NOTHING = "no better than always the most frequent"
-AGAIN = 2  # further runs without canaries
-_WIDTH = 2.0  # standard errors
+UNEQUAL = "runs end so far apart that no change would show"
+AGAIN: Mapping[str, Sequence[float]] = {  # noises at which there are two further runs without canaries
+    "mnist": (0.25, 0.315),
+    "shakespeare": (0.0986, 0.2317),
+    "chat": (0.0496,),
+}
+_WIDTH, _AT_95 = 2.0, 1.96  # standard errors
 
 
 def table3(ask: Ask) -> Outcome:
     """All three data sets, or one part."""
     names = [ask.part] if ask.part else list(FAMILIES)
+    wanted = {(name, key): _told(ask, name, key) for name in names for key in _keys(ask, name)}
+    trained = obtain(ask, dict(wanted.values()))
     rows: list[Row] = []
     checks: list[Check] = []
-    trained: dict[str, Trained] = {}
     drawn: dict[str, dict[str, dict[float, tuple[float, float]]]] = {}
     for name in names:
-        family, noises = FAMILIES[name]
-        wanted = {key: family(ask, key[0], canaries=key[1], variant=key[2]) for key in _wanted(ask, name, noises)}
-        runs = obtain(ask, dict(wanted.values()))
-        trained |= runs
-        found = {key: runs[each] for key, (each, _) in wanted.items()}
-        if name == "chat":  # above a noise of 0.2 the clip norm is fixed anyway
-            found[noises[-1], False, "fixed"] = found[noises[-1], False, ""]
-        columns = {
-            words: {noise: found[noise, canaries, variant] for noise in noises if (noise, canaries, variant) in found}
-            for words, (canaries, variant) in COLUMNS.items()
-        }
+        found = {key: trained[told] for (of, key), (told, _) in wanted.items() if of == name}
+        columns = _columns(name, found)
         drawn[TITLES[name]] = {
             words: {noise: _percent(run) for noise, run in column.items()} for words, column in columns.items() if column
         }
-        rows += _accuracies(name, columns)
-        changes = [_change(name, noise, *_group(found, noise)) for noise in noises]
-        rows += changes
-        rows += [_change(name, *few, column="change by few") for few in _few(found)]
-        checks += _checks(name, [row for row in changes if row.verdict])
+        noises = FAMILIES[name][1]
+        apart = {noise: Apart.of(_alone(found, _nearest(noise, AGAIN[name]))) if noise else SAME for noise in noises}
+        rows += _accuracies(name, columns, apart)
+        changes = [_change(name, noise, _alone(found, noise), found[noise, True, ""], apart[noise]) for noise in noises]
+        rows += [change.row for change in changes]
+        rows += [_change(name, *few, apart[few[0]], column="change by few").row for few in _few(found)]
+        checks += _checks(name, changes)
 
     def figure() -> Any:
         from coalmine.papers.figures import accuracy_panels
@@ -89,19 +94,21 @@ def table3(ask: Ask) -> Outcome:
         return accuracy_panels(drawn)
 
     paper = ", ".join(f"{noise:g}: {without} and {having} %" for noise, (without, having) in TABLE3.items())
-    widest = max(row.error or 0.0 for row in rows if row.place["column"] == "change by canaries")
+    widest = max((row.error or 0.0 for row in rows if row.verdict and row.place["column"] == "change by canaries"), default=0.0)
+    again = {TITLES[name]: listed([f"{noise:g}" for noise in AGAIN[name]]) for name in names}
     return Outcome(
         ask.named("table3"),
         f"Table 3 on {listed([TITLES[name] for name in names])}: accuracy in percent without and with canaries",
         tuple(rows),
-        error="standard error over clients; of changes see below",
+        error="standard error; see below",
         checks=tuple(checks),
         notes=(
             f"The paper's, on Stack Overflow alone, without and with canaries by noise: {paper}.",
             *(JUDGES[name] for name in names),
             f"Changes by less than {_WIDTH * widest:.1f} points would not show.",
-            "Errors of changes hold that of the clients that judge and, at the two largest noises, how far apart runs end that "
-            "differ in nothing but their noise.",
+            "Errors hold that of the clients that judge and, with noise, how far apart runs end that differ in nothing but "
+            f"their noise. These were made at {'; '.join(f'{noises} on {data}' for data, noises in again.items())}.",
+            TOGETHER,
         ),
         about=ask.about(training_seconds=seconds_of(trained.values())),
         details={"runs": records(trained.values())},
@@ -109,55 +116,122 @@ def table3(ask: Ask) -> Outcome:
     )
 
 
-def _wanted(ask: Ask, name: str, noises: Sequence[float]) -> list[Key]:
-    """Without canaries and with them; again at the two largest noises; and what is to be found out beside."""
-    again = [f"again{number}" for number in range(1, 1 + ask.pick(full=AGAIN, quick=1))]
-    wanted = [(noise, canaries, "") for noise in noises for canaries in (False, True)]
-    wanted += [(noise, False, variant) for noise in noises[-2:] for variant in again]
-    return wanted + [(noise, canaries, variant) for noise, canaries, variant in BESIDE.get(name, ())]
+def _keys(ask: Ask, name: str) -> list[Key]:
+    """Without canaries and with them; again without them; and what is to be found out beside."""
+    again = [f"again{number}" for number in range(1, 1 + ask.pick(full=2, quick=1))]
+    keys: list[Key] = [(noise, canaries, "") for noise in FAMILIES[name][1] for canaries in (False, True)]
+    keys += [(noise, False, variant) for noise in AGAIN[name] for variant in again]
+    return [*keys, *BESIDE.get(name, ())]
 
 
-def _group(found: Mapping[Key, Trained], noise: float) -> list[Trained]:
-    """Without canaries, with them, and those without that were made again."""
+def _told(ask: Ask, name: str, key: Key) -> tuple[str, Config]:
+    noise, canaries, variant = key
+    return FAMILIES[name][0](ask, noise, canaries=canaries, variant=variant)
+
+
+def _columns(name: str, found: Mapping[Key, Trained]) -> dict[str, dict[float, Trained]]:
+    """By words and noise."""
+    noises = FAMILIES[name][1]
+    known = dict(found)
+    if name == "chat":  # above a noise of 0.2 the clip norm is fixed anyway
+        known[noises[-1], False, "fixed"] = known[noises[-1], False, ""]
+    return {
+        words: {noise: known[noise, canaries, variant] for noise in noises if (noise, canaries, variant) in known}
+        for words, (canaries, variant) in COLUMNS.items()
+    }
+
+
+def _alone(found: Mapping[Key, Trained], noise: float) -> list[Trained]:
+    """Runs without canaries, the first and those that were made again."""
     again = [run for (at, _, variant), run in found.items() if at == noise and variant.startswith("again")]
-    return [found[noise, False, ""], found[noise, True, ""], *again]
+    return [found[noise, False, ""], *again]
 
 
-def _few(found: Mapping[Key, Trained]) -> list[tuple[float, Trained, Trained]]:
+def _nearest(noise: float, known: Sequence[float]) -> float:
+    """Of the noises at which runs were made again: this one, the next larger, where runs end no nearer, or the largest.
+
+    >>> _nearest(0.16, (0.25, 0.315)), _nearest(0.315, (0.25, 0.315)), _nearest(0.2317, (0.0496,))
+    (0.25, 0.315, 0.0496)
+    """
+    return min((each for each in known if each >= noise), default=max(known))
+
+
+def _few(found: Mapping[Key, Trained]) -> list[tuple[float, list[Trained], Trained]]:
     """(noise, without canaries, with few of them)."""
-    return [(noise, found[noise, False, ""], run) for (noise, _, variant), run in found.items() if variant == "few"]
+    return [(noise, _alone(found, noise), run) for (noise, _, variant), run in found.items() if variant == "few"]
 
 
-def _checks(name: str, changes: list[Row]) -> list[Check]:
+@dataclass(frozen=True)
+class Apart:
+    """How far apart runs end that differ in nothing but their noise."""
+
+    deviation: float
+    freedom: int
+
+    @staticmethod
+    def of(runs: Sequence[Trained]) -> Apart:
+        """By the standard deviation of their accuracies."""
+        return Apart(statistics.stdev(run.accuracy[0] for run in runs), len(runs) - 1)
+
+    @property
+    def widened(self) -> float:
+        """So that two of it are what Student's t allows at 95 %."""
+        return self.deviation * (float(special.stdtrit(self.freedom, 0.975)) / _AT_95 if self.freedom else 1.0)
+
+    def distance(self, change: float, error: float, apart: float) -> float:
+        """Of a change, in standard errors of a normal that is exceeded as rarely; `apart` is this part of its error.
+
+        Welch's degrees of freedom: the other part, of the clients that judge, is of so many that it has none to count.
+        """
+        if not error:
+            return math.inf if change else 0.0
+        freedom = self.freedom * (error / apart) ** 4 if apart else math.inf
+        chance = special.stdtr(freedom, -abs(change) / error) if math.isfinite(freedom) else special.ndtr(-abs(change) / error)
+        return float(-special.ndtri(chance))
+
+
+SAME = Apart(0.0, 0)  # without noise, with the same clients, a run is the same again
+
+
+@dataclass(frozen=True)
+class Change:
+    """By canaries."""
+
+    row: Row
+    distance: float  # in standard errors of a normal
+
+
+def _checks(name: str, changes: Sequence[Change]) -> list[Check]:
     """Of those that can be compared; if no run learned anything, there is nothing to check."""
     kind = f"{TITLES[name]}: canaries do not change the accuracy"
     return by_kind(
-        [Compared(kind, f"{row.what}, {row.shown}", abs(row.ours or 0.0) / (row.error or math.inf)) for row in changes]
+        [Compared(kind, f"{each.row.what}, {each.row.shown}", each.distance) for each in changes if each.row.verdict]
     )
 
 
-def _accuracies(name: str, columns: Mapping[str, Mapping[float, Trained]]) -> list[Row]:
+def _accuracies(name: str, columns: Mapping[str, Mapping[float, Trained]], apart: Mapping[float, Apart]) -> list[Row]:
     """Without and with canaries; more noise is never better in the paper."""
     rows = []
     for words, runs in columns.items():
-        if not runs:
-            continue
-        values, errors = zip(*(run.accuracy for run in runs.values()), strict=True)
         learned = any(run.learned for run in runs.values())  # if none did, that they do not differ says nothing
-        verdicts = in_order([-noise for noise in runs], values, errors, _WIDTH) if learned else [None] * len(runs)
-        for (noise, run), value, error, fits in zip(runs.items(), values, errors, verdicts, strict=True):
-            marks = {NOTHING: not run.learned, "diverged": run.diverged}
-            rows.append(
-                Row(
-                    f"{TITLES[name]}, noise {noise:g}, {words}",
-                    "falls with noise",
-                    100 * value,
-                    100 * error,
-                    fits,
-                    "; ".join(mark for mark, wrong in marks.items() if wrong),
-                    {"data": TITLES[name], "noise": noise, "column": words},
+        for _, alike in itertools.groupby(runs.items(), key=lambda item: item[1].adaptive):
+            some = dict(alike)
+            values = [run.accuracy[0] for run in some.values()]
+            errors = [math.hypot(run.accuracy[1], apart[noise].widened) for noise, run in some.items()]
+            verdicts = in_order([-noise for noise in some], values, errors, _WIDTH) if learned else [None] * len(some)
+            for (noise, run), value, error, fits in zip(some.items(), values, errors, verdicts, strict=True):
+                marks = {NOTHING: not run.learned, "diverged": run.diverged, "clip norm fixed": not run.adaptive}
+                rows.append(
+                    Row(
+                        f"{TITLES[name]}, noise {noise:g}, {words}",
+                        "falls with noise",
+                        100 * value,
+                        100 * error,
+                        fits,
+                        "; ".join(mark for mark, true in marks.items() if true),
+                        {"data": TITLES[name], "noise": noise, "column": words},
+                    )
                 )
-            )
     return sorted(rows, key=lambda row: row.place["noise"])
 
 
@@ -167,39 +241,30 @@ def _percent(run: Trained) -> tuple[float, float]:
 
 
 def _change(
-    name: str, noise: float, without: Trained, having: Trained, *again: Trained, column: str = "change by canaries"
-) -> Row:
-    """By canaries, from the mean of the runs without them."""
-    alone, (after, after_error) = [run.accuracy for run in (without, *again)], having.accuracy
+    name: str, noise: float, without: Sequence[Trained], having: Trained, apart: Apart, *, column: str = "change by canaries"
+) -> Change:
+    """From the mean of the runs without canaries."""
+    alone, (after, after_error) = [run.accuracy for run in without], having.accuracy
     change = after - statistics.mean(value for value, _ in alone)
-    apart = spread([value for value, _ in alone])
-    error = math.hypot(alone[0][1], after_error, apart)
-    same: Verdict = "same shape" if abs(change) <= _WIDTH * error else "differs"
-    learned = without.learned or having.learned  # if neither did, that they do not differ says nothing
+    by_noise = apart.deviation * math.sqrt(1 + 1 / len(alone))
+    error = math.hypot(alone[0][1], after_error, by_noise)
+    distance = apart.distance(change, error, by_noise)
+    same: Verdict = "same shape" if distance <= _WIDTH else "differs"
+    learned = without[0].learned or having.learned  # if neither did, that they do not differ says nothing
+    most = max(after, after - change) - having.baseline
+    telling = most > 2 * _WIDTH * error  # a loss of half of what was learned would show
     share = 100 * having.finished.training["mean_canary_share"]
     marks = [f"{share:.0f} % of a cohort are canaries"]
-    if again:
+    if len(alone) > 1:
         marks.append("runs without them end at " + listed([f"{100 * value:.1f}" for value, _ in alone]))
-    return Row(
+    marks += [mark for mark, true in {NOTHING: not learned, UNEQUAL: learned and not telling}.items() if true]
+    row = Row(
         f"{TITLES[name]}, noise {noise:g}, {column}",
         "0 to -0.1",
         100 * change,
         100 * error,
-        same if learned else None,
-        "; ".join([*marks, *([] if learned else [NOTHING])]),
+        same if learned and telling else None,
+        "; ".join(marks),
         {"data": TITLES[name], "noise": noise, "column": column},
     )
-
-
-def spread(values: Sequence[float]) -> float:
-    """How far another run is from the mean of these, as a standard error; 0 if there is but one.
-
-    >>> round(spread([0.80, 0.82, 0.84]), 4), spread([0.8])
-    (0.0507, 0.0)
-    """
-    from scipy.stats import norm, t
-
-    if len(values) < 2:
-        return 0.0
-    widened = float(t.ppf(0.975, len(values) - 1) / norm.ppf(0.975))
-    return widened * statistics.stdev(values) * math.sqrt(1 + 1 / len(values))
+    return Change(row, distance)

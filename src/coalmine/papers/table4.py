@@ -76,7 +76,7 @@ def _null(ask: Ask) -> tuple[list[Row], list[Check]]:
         verdict: Verdict | None = ("exact" if good else "differs") if draws >= _ENOUGH else None
         what, where = f"{CANARIES:,} normals, statistic above {limit:g}", {"how": "exact", "level": level}
         rows.append(Row(what, f"{level:g}", share, error, verdict, f"{draws:,} draws", where))
-    for level, limit in CRITICAL.items():
+    for level, limit in CRITICAL.items() if draws >= _ENOUGH else ():
         share, _, good = judged(level, limit)
         text = f"{CANARIES:,} normals exceed {limit:g}, our {100 * level:g} % value, in {share:.2%} of {draws:,} draws"
         checks.append(Check(text, good))
@@ -112,7 +112,7 @@ def _printed_rows() -> list[Row]:
 def _trained(ask: Ask) -> dict[tuple[float, int], Trained]:
     """By noise and presentations."""
     from coalmine.papers.families import chat
-    from coalmine.papers.trained import obtain
+    from coalmine.papers.making import obtain
 
     wanted = {(noise, times): chat(ask, noise, times) for noise, row in TABLE4.items() for times in row}
     runs = obtain(ask, dict(wanted.values()))

@@ -1,44 +1,36 @@
-"""Runs that train: made once in a directory, gone on with after a kill, only read when they are finished.
-
-Experiments share their runs: each asks for the configurations that it needs by name, and finds those that another one made. The
-secret seed of a run follows from the seed of the experiment and the run's name, so that the numbers can be repeated; such a run
-is no private one, and its result says so.
-"""
+"""Finished runs, and what the papers and this package say of them."""
 
 from __future__ import annotations
 
 import math
-import shutil
-import sys
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coalmine._random import stream
-from coalmine.config import Config, fingerprint, located, parse_config, write_config
+from coalmine.config import parse_config
 from coalmine.contracts import LowerBound, PointEstimate
 from coalmine.errors import RunDirectoryError
-from coalmine.estimators.diagnostics import anderson_darling
-from coalmine.estimators.gaussian_fit import Variance, estimate_gaussian
+from coalmine.estimators.band import bound_band
+from coalmine.estimators.diagnostics import anderson_darling, anderson_p_value
+from coalmine.estimators.gaussian_fit import Variance, estimate_gaussian, standardise
 from coalmine.federation import diverged
-from coalmine.papers.experiment import Ask
+from coalmine.gaussian import gaussian_epsilon
 from coalmine.papers.linear import left_by_canaries
 from coalmine.papers.noise_model import STATISTICS, Seen
-from coalmine.progress import duration
 from coalmine.report.evidence import Evidence
 from coalmine.result import AuditResult
 from coalmine.runs import RunDirectory
 from coalmine.scores import Scores
-from coalmine.training import Finished, resume, run
+from coalmine.training import Finished, resume
 
 LARGEST = "every release, after momentum"
 FINAL = "final model, with its start"
+VIEWS = OTHERS, ROUNDS, DRIFT = "known others", "known rounds", "final model"
 _DRAWS = 60  # of a standard error
 _RECORDED = (
     "model",
@@ -57,27 +49,8 @@ _RECORDED = (
     "config_sha256",
     "model_sha256",
 )
-_BEFORE_THE_FIRST_ROUND = ("secret.json", "checkpoint", ".lock")  # what a run has before its configuration
-_TIMED = 4  # rounds, of which the first does not count
-
-
-def obtain(ask: Ask, wanted: Mapping[str, Config], *, apart: bool = False) -> dict[str, Trained]:
-    """All these runs, finished. With `apart`, and if they are quick, several run at once, each in a process of its own."""
-    apart = apart or not ask.full
-    missing = {name: told for name, told in wanted.items() if not RunDirectory(_path(ask, name)).finished}
-    if missing and not ask.quiet:
-        _say(_forecast(ask, wanted, missing, apart))
-    tasks = {name: _task(ask, name, told, ask.quiet or apart) for name, told in wanted.items()}
-    for name in [name for name in wanted if name not in missing]:
-        _make(tasks[name])  # is it the run that is wanted?
-    if apart:
-        ask.each(_make, [tasks[name] for name in missing], "runs")
-    else:
-        for place, name in enumerate(missing, start=1):
-            if not ask.quiet:
-                _say(f"run {place} of {len(missing)}: {name}")
-            _make(tasks[name])
-    return {name: Trained(_path(ask, name)) for name in wanted}
+_AT_95, _SURE = 1.96, 6.0  # standard errors of a 95 % interval, and the largest that are told apart
+_STEP = 1e-3  # of mean and width, for derivatives
 
 
 def seconds_of(runs: Iterable[Trained]) -> int:
@@ -88,95 +61,6 @@ def seconds_of(runs: Iterable[Trained]) -> int:
 def records(runs: Iterable[Trained]) -> dict[str, dict[str, Any]]:
     """By name, what is behind the numbers: for the JSON document of an experiment."""
     return {run.path.name: run.record for run in runs}
-
-
-@dataclass(frozen=True)
-class _Task:
-    path: str
-    config: str
-    secret: int
-    quiet: bool
-
-
-def _task(ask: Ask, name: str, told: Config, quiet: bool) -> _Task:
-    return _Task(str(_path(ask, name)), write_config(told, {}), _secret(ask, name), quiet)
-
-
-def _make(task: _Task) -> None:
-    """Run, go on, or leave alone; a directory that was killed before it began is made again."""
-    path, told = Path(task.path), parse_config(task.config)
-    if not (path / "config.toml").is_file():
-        _clear(path)
-        run(told, path, secret_seed=task.secret, quiet=task.quiet)
-        return
-    before = RunDirectory.open(path)
-    if fingerprint(parse_config(before.config)) != fingerprint(located(told)):
-        raise RunDirectoryError(
-            f"{task.path!r} is a run of another configuration than this experiment needs. Give another --out, or remove it."
-        )
-    if not before.finished:
-        resume(path, workers=told.run.workers, quiet=task.quiet)
-
-
-def _clear(path: Path) -> None:
-    """Remove a directory that was killed before it began, and nothing else."""
-    if not path.is_dir():
-        return
-    strange = [each.name for each in path.iterdir() if each.name not in _BEFORE_THE_FIRST_ROUND and each.suffix != ".part"]
-    if strange:
-        raise RunDirectoryError(
-            f"{str(path)!r} is where a run of this experiment goes, and holds {strange[0]!r}, which no run left. Move it away, "
-            "or give another --out."
-        )
-    shutil.rmtree(path)
-
-
-def _path(ask: Ask, name: str) -> Path:
-    return ask.out / "runs" / f"{ask.scale}-{ask.seed}" / name
-
-
-def _secret(ask: Ask, name: str) -> int:
-    """By the run's name; one without canaries has the noise of the one with them, so that they differ in nothing else."""
-    return int(stream(ask.seed, "secret of a paper's run", name.replace("-without", "-times1")).integers(2**63))
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
-
-
-def _forecast(ask: Ask, wanted: Mapping[str, Config], missing: Mapping[str, Config], apart: bool) -> str:
-    """How long the missing runs will take, from a few rounds of one of each kind."""
-    seconds, kinds = 0.0, {}
-    for told in missing.values():
-        kind = (told.data.source, told.model.name, told.participation.pattern, bool(told.canaries.pool))
-        if kind not in kinds:
-            kinds[kind] = _seconds(told)
-        seconds += kinds[kind]
-    if apart:
-        seconds /= ask.workers
-    there = len(wanted) - len(missing)
-    return f"{len(missing)} runs to make ({there} are there), about {duration(seconds)}; a killed one goes on where it stopped"
-
-
-def _seconds(told: Config) -> float:
-    """Of a whole run, from a few of its rounds."""
-    from coalmine.assembly import federation, material
-    from coalmine.watch import Watch
-    from coalmine.workers import Workers
-
-    begun = time.monotonic()
-    job = federation(told, material(told), 0)
-    watch = Watch.of(told, job, 0) if job.plants else None
-    prepared = time.monotonic() - begun
-    spent = []
-    with Workers(told.run.workers, job.work()) as workers:
-        last = time.monotonic()
-        for finished in islice(job.rounds_from(0, job.start(), workers), _TIMED):
-            if watch is not None:
-                watch.rows(finished)
-            spent.append(time.monotonic() - last)
-            last = time.monotonic()
-    return prepared + job.rounds * float(np.median(spent[1:] or spent))
 
 
 @dataclass(frozen=True)
@@ -209,6 +93,11 @@ class Trained:
         return float(self.evidence.config["privacy"]["noise_multiplier"])
 
     @property
+    def adaptive(self) -> bool:
+        """Whether its clip norm followed the updates."""
+        return parse_config(RunDirectory.open(self.path).config).privacy.adaptive_clipping
+
+    @property
     def delta(self) -> float:
         """Of all its statements."""
         return self.result.bound.delta
@@ -220,16 +109,20 @@ class Trained:
         return float(training["accuracy"]), float(training["accuracy_error"])
 
     @property
+    def baseline(self) -> float:
+        """The accuracy of always saying the most frequent."""
+        return float(self.finished.training["baseline_accuracy"])
+
+    @property
     def learned(self) -> bool:
         """Whether it predicts better than always the most frequent, by two standard errors."""
         accuracy, error = self.accuracy
-        return accuracy > float(self.finished.training["baseline_accuracy"]) + 2 * error
+        return accuracy > self.baseline + 2 * error
 
     @property
     def diverged(self) -> bool:
         """Whether it ended worse than it began."""
-        found = RunDirectory.open(self.path)
-        return diverged(found.events(), adaptive=parse_config(found.config).privacy.adaptive_clipping) is not None
+        return diverged(RunDirectory.open(self.path).events(), adaptive=self.adaptive) is not None
 
     @property
     def seconds(self) -> float:
@@ -239,9 +132,12 @@ class Trained:
     @property
     def record(self) -> dict[str, Any]:
         """What it trained, how well, and what each view says of it."""
+        from scipy.stats import skew
+
         training, told = self.finished.training, parse_config(RunDirectory.open(self.path).config)
         kept: dict[str, Any] = {"noise": told.privacy.noise_multiplier, "presentations": told.canaries.presentations}
         kept |= {"adaptive_clipping": told.privacy.adaptive_clipping, "clip_norms": self.clip_norms}
+        kept["largest_clip_norm"] = max(self._clip_norms)
         kept |= {name: training.get(name) for name in _RECORDED} | {"seconds": round(self.seconds)}
         if self.finished.result is None:
             return {**kept, "presentations": 0}
@@ -256,13 +152,20 @@ class Trained:
         cosines = self.seen.final
         final = {"canaries": cosines.size, "mean": self.mean_cosine, "width": float(cosines.std(ddof=1))}
         final |= {"predicted_mean": self.predicted_cosine, "anderson_darling": self.anderson_darling()}
-        return {**kept, "delta": self.delta, "views": said, "final_cosines": final}
+        final["skewness"] = float(skew(cosines))
+        seen, error = self.gap(ROUNDS)
+        gap = {"seen": seen, "error": error, "if_clients_were_noise": self.least_gap}
+        return {**kept, "delta": self.delta, "views": said, "known_rounds_gap": gap, "final_cosines": final}
 
     @property
     def clip_norms(self) -> list[float]:
         """Of the first round, and of the last."""
-        rounds = [event for event in RunDirectory.open(self.path).events() if "clip_norm" in event]
-        return [float(rounds[place]["clip_norm"]) for place in (0, -1)]
+        return [self._clip_norms[place] for place in (0, -1)]
+
+    @cached_property
+    def _clip_norms(self) -> list[float]:
+        events = RunDirectory.open(self.path).events()
+        return [float(event["clip_norm"]) for event in events if "clip_norm" in event]
 
     def pool(self, view: str) -> Scores:
         """The scores of the pool in a view, without directions that were never to be inserted."""
@@ -342,3 +245,60 @@ class Trained:
             variance: Variance = "null" if self.noise else "fitted"
             estimate = estimate_gaussian(scores, delta=estimate.delta, variance=variance, confidence=estimate.confidence)
         return estimate, bound, claim.epsilon if claim is not None else float("inf")
+
+    def error(self, view: str) -> float:
+        """Standard error of what `stated` estimates."""
+        estimate, _, _ = self.stated(view)
+        if estimate is None or not math.isfinite(estimate.high):
+            return math.nan
+        if not self.noise:
+            return _linear_error(estimate, standardise(self.evidence.scores[view])[1])
+        above = (estimate.high - estimate.epsilon) / _AT_95
+        return above if estimate.low == 0 else (estimate.high - estimate.low) / 2 / _AT_95  # below zero it is cut off
+
+    def beyond(self, view: str) -> float:
+        """How sure it is that a bound is above its claim, in standard errors of a normal; -inf if it is not above."""
+        _, bound, claim = self.stated(view)
+        if bound.epsilon <= claim:
+            return -math.inf
+        scores, sure = self.evidence.scores[view], _AT_95
+        while sure < _SURE and bound_band(scores, delta=bound.delta, confidence=math.erf(sure / math.sqrt(2))).epsilon > claim:
+            sure += 0.1
+        return sure
+
+    def gap(self, view: str) -> tuple[float, float]:
+        """(mean of inserted scores in units of the null, its standard error)."""
+        scores, null = standardise(self.evidence.scores[view])
+        mean, error = float(scores.mean()), float(scores.std(ddof=1)) / math.sqrt(scores.size)
+        return mean, math.sqrt(error**2 + (1 / null + mean**2 / (2 * null) if null else 0.0))
+
+    @property
+    def least_gap(self) -> float:
+        """What `known rounds` sees if clients' sums X_t are like noise: sqrt(m) times the mean of 1/sqrt(sigma² + |X_t|²/d).
+
+        Over the rounds t of canaries, of which each has m; sqrt(m) of a mean is a little less than the mean of the roots.
+        """
+        rounds = self.evidence.rounds
+        clients, canaries = (np.array([float(each[name]) for each in rounds]) for name in ("clients_norm", "canaries"))
+        seen = 1 / np.sqrt(self.noise**2 + clients**2 / self.dim)
+        return math.sqrt(float(self.evidence.config["canaries"]["presentations"])) * float(np.average(seen, weights=canaries))
+
+    def normality(self, view: str) -> float:
+        """The p-value of Anderson and Darling for the scores of inserted canaries."""
+        scores, _ = standardise(self.evidence.scores[view])
+        return anderson_p_value(anderson_darling((scores - scores.mean()) / scores.std(ddof=1)))
+
+
+def _linear_error(estimate: PointEstimate, null: int | None) -> float:
+    """Of mean and width by their derivatives; `null` is how many scores their unit comes from."""
+    at = np.array([estimate.details["mean"], estimate.details["std"]])
+    count, unit = estimate.details["count"], (1 / (2 * null) if null else 0.0)
+    covariance = at[1] ** 2 * np.diag([1 / count, 1 / (2 * count)]) + unit * np.outer(at, at)
+    covariance[0, 0] += 2 * unit
+    steps = _STEP * np.diag(at)
+    (means, widths), (less, narrower) = at[:, None] + steps, at[:, None] - steps
+    above, below = (
+        gaussian_epsilon(0.0, 1.0, mean, width, estimate.delta) for mean, width in ((means, widths), (less, narrower))
+    )
+    slopes = np.asarray(above - below) / (2 * _STEP * at)
+    return float(np.sqrt(slopes @ covariance @ slopes))
