@@ -228,13 +228,13 @@ def accuracies(document: dict[str, Any]) -> str:
     for noise, (without, having, *again) in pairs(document).items():
         further = f" (also {listed([format(100 * run['accuracy'], '.1f') for run in again])})" if again else ""
         cells = [f"{noise:g}", accuracy(without) + further, accuracy(having), f"{100 * without['baseline_accuracy']:.1f} %"]
-        lines.append("| " + " | ".join([*cells, f"{without['loss']:.2f}", f"{having['loss']:.2f}"]) + " |")
+        lines.append("| " + " | ".join([*cells, f"{without['loss']:.3f}", f"{having['loss']:.3f}"]) + " |")
     return "\n".join(lines)
 
 
-def pairs(document: dict[str, Any]) -> dict[float, list[dict[str, Any]]]:
+def pairs(document: dict[str, Any]) -> Groups:
     """By noise: the run without canaries, the run with them, and further ones without."""
-    found: dict[float, list[dict[str, Any]]] = {}
+    found: Groups = {}
     for name, run in document["runs"].items():
         if name.endswith(("-fixed", "-few")):
             continue
@@ -245,31 +245,77 @@ def pairs(document: dict[str, Any]) -> dict[float, list[dict[str, Any]]]:
 
 def with_and_without(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     """By placeholder, of the accuracies."""
-    parts = {name: found[f"table3-{name}"] for name in ("chat", "mnist", "shakespeare") if f"table3-{name}" in found}
-    changes = [
-        row
-        for document in parts.values()
-        for row in document["rows"]
-        if row["place"]["column"] in ("change", "change by canaries") and row["verdict"]
-    ]
-    worst = max(changes, key=lambda row: abs(row["ours"]) / row["error"])
-    chats, digits = pairs(found["table3-chat"]), pairs(found["table3-mnist"])
+    parts = {name: found[f"table3-{name}"] for name in ("mnist", "shakespeare", "chat")}
+    rows = [row for document in parts.values() for row in document["rows"] if row["verdict"]]
+    changes = [row for row in rows if row["place"]["column"] in ("change", "change by canaries")]
+    wrong = [row for row in changes if row["verdict"] == "differs"]
+    stated([row["what"] for row in wrong] == ["Shakespeare, noise 0, change by canaries"], "one change shows")
+    return {
+        **{f"ACCURACY {name.upper()}": accuracies(document) for name, document in parts.items()},
+        **a_lottery(pairs(parts["mnist"])),
+        **dear_canaries(parts["shakespeare"]),
+        **a_little_noise(parts["chat"]),
+        "CHANGES": str(len(changes)),
+        "COST": "{ours:+.2f} ± {error:.2f}".format(**wrong[0]),
+    }
+
+
+Groups = dict[float, list[dict[str, Any]]]  # by noise: the run without canaries, the one with them, further ones without
+
+
+def a_lottery(digits: Groups) -> dict[str, str]:
+    """By placeholder, of MNIST by writer."""
     (luckless, lucky, *_), quarter = digits[0.315], digits[0.25]
     ends = sorted(run["accuracy"] for run in (quarter[0], *quarter[2:]))
     lost = [run for run in digits[0.315][2:] if run["accuracy"] < luckless["accuracy"] / 2]
     stated(len(lost) == 2 and lucky["accuracy"] > luckless["accuracy"], "two of three runs at noise 0.315 are lost")
     stated(ends[0] < quarter[1]["accuracy"] < ends[-1], "at noise 0.25 the run with canaries is among those without")
-    more = [better(chats, way) for way in (0, 1)]
-    stated(min(more) > 2 and chats[0.0][0]["loss"] < chats[0.0496][0]["loss"], "noise is better by accuracy, not by loss")
     return {
-        **{f"ACCURACY {name.upper()}": accuracies(document) for name, document in parts.items()},
         "LOTTERY": percents(digits[0.315][0], *digits[0.315][2:]),
         "QUARTER": percents(quarter[0], *quarter[2:]),
         "PEAKS": listed([f"{run['largest_clip_norm']:.2f}" for run in lost]),
         "LUCK": f"{100 * (lucky['accuracy'] - luckless['accuracy']):.1f}",
         "LUCKY": f"{100 * math.hypot(lucky['accuracy_error'], luckless['accuracy_error']):.1f}",
-        "CHANGES": str(len(changes)),
-        "CHANGED": f"{worst['ours']:+.2f} ± {worst['error']:.2f}",
+    }
+
+
+def dear_canaries(document: dict[str, Any]) -> dict[str, str]:
+    """By placeholder, of Shakespeare."""
+    roles, runs = pairs(document), document["runs"]
+    dearer = [having["loss"] - without["loss"] for without, having, *_ in roles.values()]
+    alike = [[run["loss"] for run in (without, *again)] for without, _, *again in roles.values() if again]
+    near = max(max(losses) - min(losses) for losses in alike)
+    few, row = (
+        runs["shakespeare-noise0-times1-few"],
+        next(row for row in document["rows"] if row["place"]["column"] == "change by few"),
+    )
+    noises = list(roles)
+    better = [run for noise in noises[2:] for run in (roles[noise][0], *roles[noise][2:])]
+    fixed = [runs[f"shakespeare-noise{noise:g}-without-fixed"] for noise in (noises[0], noises[-1])]
+    silent = roles[0.0][0]
+    stated(min(dearer) > 2 * near, "by loss canaries cost something at every noise")
+    stated(all(run["accuracy"] > silent["accuracy"] and run["loss"] < silent["loss"] for run in better), "noise helps")
+    stated(
+        fixed[1]["accuracy"] - fixed[0]["accuracy"] > 2 * math.hypot(*(run["accuracy_error"] for run in fixed)),
+        "noise helps with a fixed clip norm",
+    )
+    return {
+        "DEARER": listed([f"{cost:.3f}" for cost in dearer]),
+        "NEAR": f"{near:.3f}",
+        "SHARE": f"{100 * few['mean_canary_share']:.0f} %",
+        "FEW": "{ours:+.2f} ± {error:.2f}".format(**row),
+        "CHEAPER": f"{few['loss'] - silent['loss']:.3f}",
+        "UPWARD": f"{percents(silent)} without noise to {percents(*better[:3])} and {percents(*better[3:])}",
+        "FIXED": f"{percents(fixed[0])} to {percents(fixed[1])}",
+    }
+
+
+def a_little_noise(document: dict[str, Any]) -> dict[str, str]:
+    """By placeholder, of chats."""
+    chats = pairs(document)
+    more = [better(chats, way) for way in (0, 1)]
+    stated(min(more) > 2 and chats[0.0][0]["loss"] < chats[0.0496][0]["loss"], "noise is better by accuracy, not by loss")
+    return {
         "BETTER": listed([f"{distance:.1f}" for distance in more]),
         "LOSSES": listed([f"{chats[noise][0]['loss']:.2f}" for noise in TABLE2.noises[:2]]),
         "CLIPPED": listed([f"{chats[noise][0]['clip_norms'][1]:.2f}" for noise in TABLE2.noises[:2]]),
@@ -282,7 +328,7 @@ def percents(*runs: dict[str, Any]) -> str:
     return listed([f"{100 * run['accuracy']:.1f}" for run in runs]) + " %"
 
 
-def better(chats: dict[float, list[dict[str, Any]]], way: int) -> float:
+def better(chats: Groups, way: int) -> float:
     """By how many standard errors a little noise has the better accuracy; `way` is without or with canaries."""
     none, little = (chats[noise][way] for noise in TABLE2.noises[:2])
     return float((little["accuracy"] - none["accuracy"]) / math.hypot(little["accuracy_error"], none["accuracy_error"]))
