@@ -110,15 +110,15 @@ def presentation_bars(found: Mapping[float, Mapping[int, tuple[float, float, flo
     return figure
 
 
-def accuracy_panels(found: Mapping[str, Mapping[str, Mapping[float, tuple[float, float]]]]) -> Drawing:
-    """(accuracy, error) in percent by noise, a panel for every data set, a colour for every way of training (Table 3)."""
+def accuracy_panels(found: Mapping[str, Mapping[str, Sequence[tuple[float, float, float]]]]) -> Drawing:
+    """(noise, accuracy, error) of runs in percent, a panel for every data set, a colour for every way of training (Table 3)."""
     with house_style():
         figure, panels = drawing(WIDTH, 150.0 * len(found) + 50, len(found))
         for panel, (title, ways) in zip(panels, found.items(), strict=True):
-            noises = list(next(iter(ways.values())))
+            noises = sorted({noise for points in ways.values() for noise, *_ in points})
             for number, (colour, (way, points)) in enumerate(zip(COLOURS, ways.items(), strict=False)):
-                values, errors = np.array(list(points.values())).T
-                where = [noises.index(noise) + 0.12 * (number - (len(ways) - 1) / 2) for noise in points]
+                at, values, errors = np.array(points).T
+                where = [noises.index(noise) + 0.12 * (number - (len(ways) - 1) / 2) for noise in at]
                 panel.errorbar(where, values, yerr=errors, fmt="o", color=colour, markersize=4, capsize=2, label=way)
             panel.set_xticks(range(len(noises)), [f"{noise:g}" for noise in noises])
             panel.set_title(title)

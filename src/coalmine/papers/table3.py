@@ -73,13 +73,13 @@ def table3(ask: Ask) -> Outcome:
     trained = obtain(ask, dict(wanted.values()))
     rows: list[Row] = []
     checks: list[Check] = []
-    drawn: dict[str, dict[str, dict[float, tuple[float, float]]]] = {}
+    drawn: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
     for name in names:
         found = {key: trained[told] for (of, key), (told, _) in wanted.items() if of == name}
         columns = _columns(name, found)
-        drawn[TITLES[name]] = {
-            words: {noise: _percent(run) for noise, run in column.items()} for words, column in columns.items() if column
-        }
+        drawn[TITLES[name]] = {words: [_point(*each) for each in column.items()] for words, column in columns.items() if column}
+        again = [_point(noise, run) for noise in AGAIN[name] for run in _alone(found, noise)[1:]]
+        drawn[TITLES[name]]["without canaries"] += again
         noises = FAMILIES[name][1]
         apart = {noise: Apart.of(_alone(found, _nearest(noise, AGAIN[name]))) if noise else SAME for noise in noises}
         rows += _accuracies(name, columns, apart)
@@ -95,7 +95,7 @@ def table3(ask: Ask) -> Outcome:
 
     paper = ", ".join(f"{noise:g}: {without} and {having} %" for noise, (without, having) in TABLE3.items())
     widest = max((row.error or 0.0 for row in rows if row.verdict and row.place["column"] == "change by canaries"), default=0.0)
-    again = {TITLES[name]: listed([f"{noise:g}" for noise in AGAIN[name]]) for name in names}
+    where = {TITLES[name]: listed([f"{noise:g}" for noise in AGAIN[name]]) for name in names}
     return Outcome(
         ask.named("table3"),
         f"Table 3 on {listed([TITLES[name] for name in names])}: accuracy in percent without and with canaries",
@@ -107,7 +107,7 @@ def table3(ask: Ask) -> Outcome:
             *(JUDGES[name] for name in names),
             f"Changes by less than {_WIDTH * widest:.1f} points would not show.",
             "Errors hold that of the clients that judge and, with noise, how far apart runs end that differ in nothing but "
-            f"their noise. These were made at {'; '.join(f'{noises} on {data}' for data, noises in again.items())}.",
+            f"their noise. These were made at {'; '.join(f'{noises} on {data}' for data, noises in where.items())}.",
             TOGETHER,
         ),
         about=ask.about(training_seconds=seconds_of(trained.values())),
@@ -235,9 +235,9 @@ def _accuracies(name: str, columns: Mapping[str, Mapping[float, Trained]], apart
     return sorted(rows, key=lambda row: row.place["noise"])
 
 
-def _percent(run: Trained) -> tuple[float, float]:
+def _point(noise: float, run: Trained) -> tuple[float, float, float]:
     value, error = run.accuracy
-    return 100 * value, 100 * error
+    return noise, 100 * value, 100 * error
 
 
 def _change(
