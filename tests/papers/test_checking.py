@@ -143,6 +143,11 @@ def test_the_farthest_of_each_kind_is_shown():
     assert "far" in checks[0].text and "+9.0" in checks[0].text and checks[0].text.startswith("a, 2 comparisons")
 
 
+def test_what_cannot_be_compared_fails():
+    checks = by_kind([Compared("a", "near", 1.0), Compared("a", "nothing", math.nan)])
+    assert not checks[0].passed and "nothing" in checks[0].text
+
+
 @pytest.mark.parametrize(
     ("values", "errors", "good"),
     [

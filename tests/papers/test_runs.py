@@ -12,6 +12,7 @@ from pytest import approx
 
 from coalmine.errors import RunDirectoryError
 from coalmine.papers import checking, families, making, table3
+from coalmine.papers.checking import by_kind
 from coalmine.papers.experiment import Ask
 from coalmine.papers.making import obtain
 from coalmine.papers.printed import TABLE2
@@ -28,7 +29,7 @@ TINY = (
     "canaries.pool=80",
     "audit.unused_rows=200",
 )
-ALIKE = dict.fromkeys((0.0, 0.1, 0.2), table3.SAME)
+ALIKE = dict.fromkeys((0.0, 0.1, 0.2), table3.UNKNOWN)
 with_files = pytest.mark.skipif(not os.environ.get("COALMINE_DATA"), reason="needs the published files: set COALMINE_DATA")
 
 
@@ -201,9 +202,11 @@ def test_only_runs_with_the_same_clipping_are_put_in_order():
 
 def test_a_change_is_more_than_runs_differ_by_themselves():
     one, worse = [_Judged(0.2, 0.01)], _Judged(0.1, 0.01)
-    found = table3._change("chat", 0.1, one, worse, table3.SAME)
-    assert found.row.verdict == "differs" and found.distance == approx(0.1 / 0.01 / 2**0.5)
-    assert not table3._checks("chat", [found])[0].passed
+    found = table3._change("chat", 0.1, one, worse, table3.UNKNOWN)
+    assert found.row.verdict is None and found.distance == approx(0.1 / 0.01 / 2**0.5)  # runs may end as far apart as that
+    assert table3._change("chat", 0.1, one, _Judged(0.19, 0.01), table3.UNKNOWN).row.verdict == "same shape"
+    found = table3._change("chat", 0.1, one, worse, table3.Apart(0.001, 2))
+    assert found.row.verdict == "differs" and not by_kind(table3._compared("chat", [found]))[0].passed
     several = [_Judged(0.8, 0.01), _Judged(0.84, 0.01), _Judged(0.86, 0.01)]
     far = table3.Apart.of(several)
     found = table3._change("chat", 0.1, several, _Judged(0.9, 0.01), far)
@@ -211,8 +214,8 @@ def test_a_change_is_more_than_runs_differ_by_themselves():
     assert "end at 80.0, 84.0 and 86.0" in found.row.note and far.freedom == 2
     lottery = [_Judged(0.8, 0.01), _Judged(0.1, 0.01), _Judged(0.2, 0.01)]
     found = table3._change("chat", 0.1, lottery, _Judged(0.9, 0.01), table3.Apart.of(lottery))
-    assert found.row.verdict is None and table3.UNEQUAL in found.row.note and not table3._checks("chat", [found])
-    sure = table3._change("chat", 0.1, [_Judged(0.2, 0.0)], _Judged(0.1, 0.0), table3.SAME)
+    assert found.row.verdict is None and table3.UNEQUAL in found.row.note and not table3._compared("chat", [found])
+    sure = table3._change("chat", 0.1, [_Judged(0.2, 0.0)], _Judged(0.1, 0.0), table3.UNKNOWN)
     assert math.isinf(sure.distance)
 
 
@@ -225,7 +228,7 @@ def test_changes_by_chance_are_as_rare_as_stated():
     for alone, after in zip(rng.standard_normal((20_000, 3)), rng.standard_normal(20_000), strict=True):
         apart = table3.Apart(float(alone.std(ddof=1)), 2)
         error = apart.deviation * math.sqrt(4 / 3)
-        beyond += apart.distance(float(after - alone.mean()), error, error) > 2
+        beyond += table3.normal_distance(float(after - alone.mean()), error, apart.freedom_of(error, error)) > 2
     assert beyond / 20_000 == approx(0.0455, abs=4 * math.sqrt(0.0455 / 20_000))
 
 

@@ -16,12 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from scipy.special import ndtri
-
-from coalmine.papers.outcome import Check
+from coalmine.papers.outcome import RISK, Check, allowed
 from coalmine.papers.trained import DRIFT, OTHERS, ROUNDS, VIEWS, Trained
 
-RISK = 0.001
 TOGETHER = f"Checks of distances are judged together: on right code one of them fails in {RISK:g} of experiments."
 WITHIN = "valid bound <= estimate <= claim"
 LEAST = f"{ROUNDS} see what clients do not hide"
@@ -41,15 +38,6 @@ class Compared:
     distance: float
 
 
-def allowed(comparisons: int) -> float:
-    """Standard errors that the farthest of so many exceeds by chance with probability RISK.
-
-    >>> round(allowed(1), 2), round(allowed(28), 2)
-    (3.29, 4.13)
-    """
-    return float(-ndtri(RISK / 2 / comparisons))
-
-
 def one_by_one(found: Sequence[Compared]) -> list[Check]:
     """A check for each."""
     most = allowed(max(len(found), 1))
@@ -61,7 +49,7 @@ def by_kind(found: Sequence[Compared]) -> list[Check]:
     most, checks = allowed(max(len(found), 1)), []
     for kind in dict.fromkeys(each.kind for each in found):
         some = [each for each in found if each.kind == kind]
-        worst = max(some, key=lambda each: each.distance)
+        worst = max(some, key=lambda each: math.inf if math.isnan(each.distance) else each.distance)
         many = f"{kind}, {len(some)} comparisons; nearest to failing by {worst.distance:+.1f} standard errors: "
         checks.append(Check((many if len(some) > 1 else "") + worst.text, worst.distance <= most))
     return checks

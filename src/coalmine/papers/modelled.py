@@ -21,6 +21,7 @@ COLUMNS = {
 }
 PURE_NOISE = "by the pure-noise model"
 UNDEFINED = "without noise this model has no law"
+FULL = 200  # simulations at full scale: quantiles of 50 hang on the one that is largest
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Printed:
 
 def modelled(ask: Ask, printed: Printed, columns: Sequence[str] = tuple(COLUMNS), *, only: Sequence[float] = ()) -> list[Row]:
     """A row for every noise and column of a table; the final model also with the clients' constant."""
-    runs = ask.repeat(full=50, quick=20)
+    runs = ask.repeat(full=FULL, quick=20)
     noises = [noise for noise in (only or printed.noises) if noise]
     names = tuple(printed.estimators[column] for column in columns)
     found = _simulate(ask, printed, {noise: noise for noise in noises}, names, runs)

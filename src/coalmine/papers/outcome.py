@@ -25,6 +25,7 @@ SCHEMA = "coalmine-paper/1"
 Verdict = Literal["exact", "model-based", "same shape", "differs"]
 VERDICTS: tuple[Verdict, ...] = ("exact", "model-based", "same shape", "differs")
 NONE = "—"
+RISK = 0.001  # that one of an experiment's checks fails right code
 AGREES = 3.3  # standard errors that a comparison allows: by chance it is missed once in a thousand
 MADE = "## How it was made"
 
@@ -201,6 +202,18 @@ def number(value: float, beside: float | None = None) -> str:
     if scale >= 1000:
         return f"{float(f'{value:.3g}'):,.0f}"
     return f"{value:.{0 if scale >= 100 else 1 if scale >= 10 else 2 if scale >= 0.1 else 3}f}"
+
+
+def allowed(comparisons: int, freedom: float = math.inf) -> float:
+    """Standard errors that the farthest of so many exceeds by chance with probability RISK; with Student's degrees of freedom.
+
+    >>> round(allowed(1), 2), round(allowed(28), 2), round(allowed(1, freedom=3), 2)
+    (3.29, 4.13, 12.92)
+    """
+    from scipy.special import ndtri, stdtrit
+
+    share = RISK / 2 / comparisons
+    return float(-ndtri(share) if math.isinf(freedom) else -stdtrit(freedom, share))
 
 
 def listed(words: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ a real run has the verdict "same shape" if it stands in the paper's order within
 from __future__ import annotations
 
 from coalmine.papers.experiment import Ask
-from coalmine.papers.modelled import COLUMNS, PURE_NOISE, constant_note, modelled
+from coalmine.papers.modelled import COLUMNS, FULL, PURE_NOISE, constant_note, modelled
 from coalmine.papers.noise_model import Run, Simulated, measure
 from coalmine.papers.outcome import Outcome, Part, Row
 from coalmine.papers.printed import TABLE2
@@ -15,7 +15,7 @@ from coalmine.papers.printed import TABLE2
 
 def table2(ask: Ask) -> Outcome:
     """The model, the model without momentum, and the runs."""
-    about = ask.about(delta=TABLE2.delta, simulations=ask.repeat(full=50, quick=20))
+    about = ask.about(delta=TABLE2.delta, simulations=ask.repeat(full=FULL, quick=20))
     return Outcome.of(
         ask.named("table2"),
         f"{ask.heading('Table 2', model=PURE_NOISE, runs='on chats')}: epsilon against noise, all iterates and final model; "

@@ -6,9 +6,10 @@ stands in the paper's order, in which more noise is worse (see `in_order`), amon
 
 Two things are in the errors. One is the sample of clients that judge, as if each accuracy had a sample of its own: wider than a
 comparison of the same clients would have it. The other is that noise alone makes runs end apart. At one or two noises there are
-further runs without canaries, which differ in nothing but their noise; how far apart these are counts at their noise, and at
-others that have none of their own, and is known from so few that it is judged by Student's t. (Runs with canaries and without
-have the same noise, and may be nearer to each other than that.)
+further runs without canaries, which differ in nothing but their noise; how far apart these are counts at their noise and at
+smaller ones, and is known from so few that it is judged by Student's t. (Runs with canaries and without have the same noise,
+and may be nearer to each other than that.) At larger noises it is not known: there a change may be called none, but
+not one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from coalmine.papers.checking import TOGETHER, Compared, by_kind
 from coalmine.papers.experiment import Ask
 from coalmine.papers.families import chat, mnist, shakespeare
 from coalmine.papers.making import obtain
-from coalmine.papers.outcome import Check, Outcome, Row, Verdict, in_order, listed
+from coalmine.papers.outcome import Outcome, Row, Verdict, in_order, listed
 from coalmine.papers.printed import TABLE3
 from coalmine.papers.trained import Trained, records, seconds_of
 
@@ -50,6 +51,7 @@ COLUMNS = {  # with canaries or without, and in which variant
     "without canaries, clip norm fixed": (False, "fixed"),
 }
 Key = tuple[float, bool, str]  # noise, canaries, variant
+Point = tuple[float, float, float]  # noise, accuracy, its error
 BESIDE: Mapping[
     str, Sequence[Key]
 ] = {  # does adaptive clipping disturb the order of noises? does the share of canaries matter?
@@ -71,41 +73,27 @@ def table3(ask: Ask) -> Outcome:
     names = [ask.part] if ask.part else list(FAMILIES)
     wanted = {(name, key): _told(ask, name, key) for name in names for key in _keys(ask, name)}
     trained = obtain(ask, dict(wanted.values()))
-    rows: list[Row] = []
-    checks: list[Check] = []
-    drawn: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
-    for name in names:
-        found = {key: trained[told] for (of, key), (told, _) in wanted.items() if of == name}
-        columns = _columns(name, found)
-        drawn[TITLES[name]] = {words: [_point(*each) for each in column.items()] for words, column in columns.items() if column}
-        again = [_point(noise, run) for noise in AGAIN[name] for run in _alone(found, noise)[1:]]
-        drawn[TITLES[name]]["without canaries"] += again
-        noises = FAMILIES[name][1]
-        apart = {noise: Apart.of(_alone(found, _nearest(noise, AGAIN[name]))) if noise else SAME for noise in noises}
-        rows += _accuracies(name, columns, apart)
-        changes = [_change(name, noise, _alone(found, noise), found[noise, True, ""], apart[noise]) for noise in noises]
-        rows += [change.row for change in changes]
-        rows += [_change(name, *few, apart[few[0]], column="change by few").row for few in _few(found)]
-        checks += _checks(name, changes)
+    judged = {
+        name: Judged.of(name, {key: trained[told] for (of, key), (told, _) in wanted.items() if of == name}) for name in names
+    }
 
     def figure() -> Any:
         from coalmine.papers.figures import accuracy_panels
 
-        return accuracy_panels(drawn)
+        return accuracy_panels({TITLES[name]: each.points for name, each in judged.items()})
 
     paper = ", ".join(f"{noise:g}: {without} and {having} %" for noise, (without, having) in TABLE3.items())
-    widest = max((row.error or 0.0 for row in rows if row.verdict and row.place["column"] == "change by canaries"), default=0.0)
     where = {TITLES[name]: listed([f"{noise:g}" for noise in AGAIN[name]]) for name in names}
     return Outcome(
         ask.named("table3"),
         f"Table 3 on {listed([TITLES[name] for name in names])}: accuracy in percent without and with canaries",
-        tuple(rows),
+        tuple(row for each in judged.values() for row in each.rows),
         error="standard error; see below",
-        checks=tuple(checks),
+        checks=tuple(by_kind([each for some in judged.values() for each in some.compared])),
         notes=(
             f"The paper's, on Stack Overflow alone, without and with canaries by noise: {paper}.",
             *(JUDGES[name] for name in names),
-            f"Changes by less than {_WIDTH * widest:.1f} points would not show.",
+            f"The least change that would show is {listed([each.least for each in judged.values()])}.",
             "Errors hold that of the clients that judge and, with noise, how far apart runs end that differ in nothing but "
             f"their noise. These were made at {'; '.join(f'{noises} on {data}' for data, noises in where.items())}.",
             TOGETHER,
@@ -114,6 +102,33 @@ def table3(ask: Ask) -> Outcome:
         details={"runs": records(trained.values())},
         figure=figure,
     )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What there is to say of one data set."""
+
+    rows: list[Row]
+    compared: list[Compared]
+    least: str  # change that would show
+    points: dict[str, list[Point]]  # of a drawing
+
+    @staticmethod
+    def of(name: str, found: Mapping[Key, Trained]) -> Judged:
+        """Of these runs."""
+        noises, columns = FAMILIES[name][1], _columns(name, found)
+        apart = {noise: _apart(found, noise, AGAIN[name]) for noise in noises}
+        changes = [_change(name, noise, _alone(found, noise), found[noise, True, ""], apart[noise]) for noise in noises]
+        few = [_change(name, *each, apart[each[0]], column="change by few") for each in _few(found)]
+        shown = [100 * change.shows for change in changes if change.row.verdict]
+        points = {words: [_point(*each) for each in column.items()] for words, column in columns.items() if column}
+        points["without canaries"] += [_point(noise, run) for noise in AGAIN[name] for run in _alone(found, noise)[1:]]
+        return Judged(
+            [*_accuracies(name, columns, apart), *(change.row for change in (*changes, *few))],
+            _compared(name, changes),
+            (f"{min(shown):.1f} to {max(shown):.1f} points" if shown else "none") + f" on {TITLES[name]}",
+            points,
+        )
 
 
 def _keys(ask: Ask, name: str) -> list[Key]:
@@ -147,13 +162,10 @@ def _alone(found: Mapping[Key, Trained], noise: float) -> list[Trained]:
     return [found[noise, False, ""], *again]
 
 
-def _nearest(noise: float, known: Sequence[float]) -> float:
-    """Of the noises at which runs were made again: this one, the next larger, where runs end no nearer, or the largest.
-
-    >>> _nearest(0.16, (0.25, 0.315)), _nearest(0.315, (0.25, 0.315)), _nearest(0.2317, (0.0496,))
-    (0.25, 0.315, 0.0496)
-    """
-    return min((each for each in known if each >= noise), default=max(known))
+def _apart(found: Mapping[Key, Trained], noise: float, known: Sequence[float]) -> Apart:
+    """By the runs that were made again at this noise, or at the next larger one, where runs end no nearer to each other."""
+    larger = [each for each in known if each >= noise]
+    return Apart.of(_alone(found, min(larger))) if larger else UNKNOWN
 
 
 def _few(found: Mapping[Key, Trained]) -> list[tuple[float, list[Trained], Trained]]:
@@ -178,19 +190,20 @@ class Apart:
         """So that two of it are what Student's t allows at 95 %."""
         return self.deviation * (float(special.stdtrit(self.freedom, 0.975)) / _AT_95 if self.freedom else 1.0)
 
-    def distance(self, change: float, error: float, apart: float) -> float:
-        """Of a change, in standard errors of a normal that is exceeded as rarely; `apart` is this part of its error.
-
-        Welch's degrees of freedom: the other part, of the clients that judge, is of so many that it has none to count.
-        """
-        if not error:
-            return math.inf if change else 0.0
-        freedom = self.freedom * (error / apart) ** 4 if apart else math.inf
-        chance = special.stdtr(freedom, -abs(change) / error) if math.isfinite(freedom) else special.ndtr(-abs(change) / error)
-        return float(-special.ndtri(chance))
+    def freedom_of(self, error: float, apart: float) -> float:
+        """Welch's, of an error of which `apart` is this part; the clients that judge are so many that they count as known."""
+        return self.freedom * (error / apart) ** 4 if apart else math.inf
 
 
-SAME = Apart(0.0, 0)  # without noise, with the same clients, a run is the same again
+UNKNOWN = Apart(0.0, 0)
+
+
+def normal_distance(change: float, error: float, freedom: float) -> float:
+    """In standard errors of a normal that is exceeded as rarely as Student's t."""
+    if not error:
+        return math.inf if change else 0.0
+    away = -abs(change) / error
+    return float(-special.ndtri(special.ndtr(away) if math.isinf(freedom) else special.stdtr(freedom, away)))
 
 
 @dataclass(frozen=True)
@@ -199,26 +212,28 @@ class Change:
 
     row: Row
     distance: float  # in standard errors of a normal
+    shows: float  # the least that would have been called a change
 
 
-def _checks(name: str, changes: Sequence[Change]) -> list[Check]:
-    """Of those that can be compared; if no run learned anything, there is nothing to check."""
+def _compared(name: str, changes: Sequence[Change]) -> list[Compared]:
+    """Those that can be; if no run learned anything, there is nothing to compare."""
     kind = f"{TITLES[name]}: canaries do not change the accuracy"
-    return by_kind(
-        [Compared(kind, f"{each.row.what}, {each.row.shown}", each.distance) for each in changes if each.row.verdict]
-    )
+    return [Compared(kind, f"{each.row.what}, {each.row.shown}", each.distance) for each in changes if each.row.verdict]
 
 
 def _accuracies(name: str, columns: Mapping[str, Mapping[float, Trained]], apart: Mapping[float, Apart]) -> list[Row]:
     """Without and with canaries; more noise is never better in the paper."""
     rows = []
     for words, runs in columns.items():
+        canaries, _ = COLUMNS[words]
         learned = any(run.learned for run in runs.values())  # if none did, that they do not differ says nothing
         for _, alike in itertools.groupby(runs.items(), key=lambda item: item[1].adaptive):
             some = dict(alike)
             values = [run.accuracy[0] for run in some.values()]
-            errors = [math.hypot(run.accuracy[1], apart[noise].widened) for noise, run in some.items()]
-            verdicts = in_order([-noise for noise in some], values, errors, _WIDTH) if learned else [None] * len(some)
+            by_noise = [apart[noise] if noise or canaries else UNKNOWN for noise in some]  # without both nothing is by chance
+            errors = [math.hypot(run.accuracy[1], each.deviation) for run, each in zip(some.values(), by_noise, strict=True)]
+            wider = [math.hypot(run.accuracy[1], each.widened) for run, each in zip(some.values(), by_noise, strict=True)]
+            verdicts = in_order([-noise for noise in some], values, wider, _WIDTH) if learned else [None] * len(some)
             for (noise, run), value, error, fits in zip(some.items(), values, errors, verdicts, strict=True):
                 marks = {NOTHING: not run.learned, "diverged": run.diverged, "clip norm fixed": not run.adaptive}
                 rows.append(
@@ -235,7 +250,7 @@ def _accuracies(name: str, columns: Mapping[str, Mapping[float, Trained]], apart
     return sorted(rows, key=lambda row: row.place["noise"])
 
 
-def _point(noise: float, run: Trained) -> tuple[float, float, float]:
+def _point(noise: float, run: Trained) -> Point:
     value, error = run.accuracy
     return noise, 100 * value, 100 * error
 
@@ -246,13 +261,14 @@ def _change(
     """From the mean of the runs without canaries."""
     alone, (after, after_error) = [run.accuracy for run in without], having.accuracy
     change = after - statistics.mean(value for value, _ in alone)
-    by_noise = apart.deviation * math.sqrt(1 + 1 / len(alone))
+    by_noise = apart.deviation * math.sqrt(1 + (1 / len(alone) if noise else 0))
     error = math.hypot(alone[0][1], after_error, by_noise)
-    distance = apart.distance(change, error, by_noise)
-    same: Verdict = "same shape" if distance <= _WIDTH else "differs"
+    freedom = apart.freedom_of(error, by_noise)
+    distance, shows = normal_distance(change, error, freedom), error * _limit(freedom)
+    same: Verdict | None = "same shape" if distance <= _WIDTH else "differs" if apart.freedom else None
     learned = without[0].learned or having.learned  # if neither did, that they do not differ says nothing
     most = max(after, after - change) - having.baseline
-    telling = most > 2 * _WIDTH * error  # a loss of half of what was learned would show
+    telling = most > 2 * shows  # a loss of half of what was learned would show
     share = 100 * having.finished.training["mean_canary_share"]
     marks = [f"{share:.0f} % of a cohort are canaries"]
     if len(alone) > 1:
@@ -267,4 +283,9 @@ def _change(
         "; ".join(marks),
         {"data": TITLES[name], "noise": noise, "column": column},
     )
-    return Change(row, distance)
+    return Change(row, distance, shows)
+
+
+def _limit(freedom: float) -> float:
+    """What Student's t exceeds as rarely as a normal exceeds two standard errors."""
+    return _WIDTH if math.isinf(freedom) else float(special.stdtrit(freedom, special.ndtr(_WIDTH)))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coalmine.papers.trained import Trained
 
 DELTA = 1e-5  # that of Table 6, to which the paper's estimates seem to belong
+WITHIN = "within the central 95 % of the model"
 ESTIMATES = ("est-all", "est-final")
 
 
@@ -56,7 +57,7 @@ def _model_at_another_delta(ask: Ask) -> list[Row]:
             row,
             what=row.what.replace("model", how, 1),
             verdict=None,
-            note=f"the paper's is {'' if row.verdict == 'model-based' else 'not '}within the central 95 %",
+            note={None: "", "model-based": WITHIN}.get(row.verdict, f"not {WITHIN}"),
             place={**row.place, "how": how},
         )
         for row in modelled(ask, replace(TABLE5, delta=DELTA), ESTIMATES)

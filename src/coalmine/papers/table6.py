@@ -15,7 +15,7 @@ import numpy as np
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.papers.experiment import Ask
 from coalmine.papers.noise_model import STATISTICS, Run, Simulated, measure
-from coalmine.papers.outcome import AGREES, Check, Outcome, Part, Row, Verdict
+from coalmine.papers.outcome import AGREES, Check, Outcome, Part, Row, Verdict, allowed
 from coalmine.papers.printed import SIMULATIONS, TABLE6
 
 if TYPE_CHECKING:
@@ -96,8 +96,6 @@ def _trained(ask: Ask) -> list[Trained]:
 
 
 def _judged(runs: list[Trained]) -> tuple[list[Row], list[Check]]:
-    from coalmine.papers.checking import allowed
-
     count = len(runs)
     rows = [_real_row(name, delta, [_column(run, name, delta) for run in runs]) for delta in DELTAS for name in _COLUMNS]
     bounds = [run.result.bound.epsilon for run in runs]
@@ -124,7 +122,7 @@ def _judged(runs: list[Trained]) -> tuple[list[Row], list[Check]]:
     most = allowed(count + 1)
     return rows, [
         Check(f"the valid bound is above the claim in {above} of {count} runs, and not more surely than chance", sure <= most),
-        Check(f"{count} runs together: {whole}", abs(mean - stated) <= most * error / count**0.5),
+        Check(f"{count} runs together: {whole}", abs(mean - stated) <= allowed(count + 1, count - 1) * error / count**0.5),
     ]
 
 

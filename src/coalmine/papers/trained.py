@@ -13,7 +13,7 @@ import numpy as np
 
 from coalmine._random import stream
 from coalmine.config import parse_config
-from coalmine.contracts import LowerBound, PointEstimate
+from coalmine.contracts import Array, LowerBound, PointEstimate
 from coalmine.errors import RunDirectoryError
 from coalmine.estimators.band import bound_band
 from coalmine.estimators.diagnostics import anderson_darling, anderson_p_value
@@ -252,7 +252,7 @@ class Trained:
         if estimate is None or not math.isfinite(estimate.high):
             return math.nan
         if not self.noise:
-            return _linear_error(estimate, standardise(self.evidence.scores[view])[1])
+            return _linear_error(estimate, *standardise(self.evidence.scores[view]))
         above = (estimate.high - estimate.epsilon) / _AT_95
         return above if estimate.low == 0 else (estimate.high - estimate.low) / 2 / _AT_95  # below zero it is cut off
 
@@ -289,11 +289,16 @@ class Trained:
         return anderson_p_value(anderson_darling((scores - scores.mean()) / scores.std(ddof=1)))
 
 
-def _linear_error(estimate: PointEstimate, null: int | None) -> float:
-    """Of mean and width by their derivatives; `null` is how many scores their unit comes from."""
+def _linear_error(estimate: PointEstimate, scores: Array, null: int | None) -> float:
+    """Of mean and width by their derivatives, for scores of any shape; `null` is how many scores their unit comes from."""
+    from scipy.stats import kurtosis, skew
+
     at = np.array([estimate.details["mean"], estimate.details["std"]])
-    count, unit = estimate.details["count"], (1 / (2 * null) if null else 0.0)
-    covariance = at[1] ** 2 * np.diag([1 / count, 1 / (2 * count)]) + unit * np.outer(at, at)
+    if not at.all():
+        return math.nan
+    unit, crossed = (1 / (2 * null) if null else 0.0), float(skew(scores)) / 2
+    shape = np.array([[1.0, crossed], [crossed, (float(kurtosis(scores, fisher=False)) - 1) / 4]])
+    covariance = at[1] ** 2 / scores.size * shape + unit * np.outer(at, at)
     covariance[0, 0] += 2 * unit
     steps = _STEP * np.diag(at)
     (means, widths), (less, narrower) = at[:, None] + steps, at[:, None] - steps
