@@ -90,7 +90,9 @@ def numbers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def on_real_users(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     """By placeholder, of the runs on chats and on MNIST by writer."""
-    chats, mnist = found["table2-runs"], found["table5-runs"]
+    chats, mnist, first = (found[f"{name}-runs"] for name in ("table2", "table5", "v1-table2"))
+    away, louder = first["runs"]["chat-noise0.1836-times1"], by_place(first)["runs", 0.1836, "est-all"]
+    stated(away["clip_norms"][1] > 1000 and "diverged" in louder["note"], "adaptive clipping runs away at noise 0.1836")
     silent, hard = chats["runs"]["chat-noise0-times1"]["views"], mnist["runs"]["mnist-noise0-times1"]
     documents = [document for name, document in found.items() if name in TRAINED]
     checks = {check["text"]: check["passed"] for document in [*documents, found["table6-runs"]] for check in document["checks"]}
@@ -108,6 +110,11 @@ def on_real_users(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     most = runs["chat-noise0-times8"]["final_cosines"]
     return {
         "CHATS": statements(chats),
+        "CHATS1": statements(first),
+        "AWAY": f"{away['clip_norms'][1]:.0e}",
+        "GONE": f"{100 * away['accuracy']:.1f} %",
+        "STILL": f"{away['views']['known others']['estimate']['epsilon']:.1f}",
+        "STANDS OUT": f"{louder['ours']:.1f} ± {louder['error']:.1f} for {between(louder['note'], 'size: ', ';')}",
         "MNIST": statements(mnist),
         "CHECKS": f"{len(checks)} checks, all of which hold",
         "GAPS": f"the farthest of {len(off)} is {max(map(abs, off)):.1f} standard errors away",

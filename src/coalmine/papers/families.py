@@ -27,7 +27,7 @@ RUNAWAY, FIXED_CLIPPING = 0.2, "privacy.adaptive_clipping=false"
 ON_CHATS, BY_WRITER = "chats", "MNIST by writer"  # what experiments that train call their data
 CHATS = (
     "Real runs: chats in clients of eight utterances, each client once; not Stack Overflow. Above a noise of 0.2 the clip norm "
-    "is fixed, since adaptive clipping runs away there."
+    "is fixed, since adaptive clipping runs away there; runs in which it does so below are marked as diverged."
 )
 WRITERS = "Real runs: MNIST by writer, 539 writers split into 3,234 clients, five epochs; not federated EMNIST."
 _QUICK_CHAT = (

@@ -52,6 +52,7 @@ def epsilon_rows(ask: Ask, printed: Printed, real: Mapping[float, Trained], data
         paper = [float(printed.value(noise, column)) for noise in noises]
         good = in_order(paper, ours, errors, apart=[noise == 0 for noise in noises])
         for noise, value, error, fits in zip(noises, ours, errors, good, strict=True):
+            beside = [f"pure noise at this size: {alone[noise][column]}"] if column in alone.get(noise, {}) else []
             rows.append(
                 Row(
                     f"{data}, noise {noise:g}, {COLUMNS[column]}",
@@ -59,7 +60,7 @@ def epsilon_rows(ask: Ask, printed: Printed, real: Mapping[float, Trained], data
                     value,
                     None if math.isinf(value) else error,
                     fits,
-                    f"pure noise at this size: {alone[noise][column]}" if column in alone.get(noise, {}) else "",
+                    "; ".join([*beside, *(["diverged"] if real[noise].diverged else [])]),
                     {"how": "runs", "noise": noise, "column": column},
                 )
             )
