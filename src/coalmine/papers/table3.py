@@ -9,7 +9,7 @@ comparison of the same clients would have it. The other is that noise alone make
 further runs without canaries, which differ in nothing but their noise; how far apart these are counts at their noise and at
 smaller ones, and is known from so few that it is judged by Student's t. (Runs with canaries and without have the same noise,
 and may be nearer to each other than that.) At larger noises it is not known: there a change may be called none, but
-not one.
+not one, and accuracies are put in order with what is known of smaller ones.
 """
 
 from __future__ import annotations
@@ -119,13 +119,15 @@ class Judged:
         """Of these runs."""
         noises, columns = FAMILIES[name][1], _columns(name, found)
         apart = {noise: _apart(found, noise, AGAIN[name]) for noise in noises}
+        largest = Apart.of(_alone(found, max(AGAIN[name])))  # better than nothing where it is not known
+        orders = {noise: each if each.freedom else largest for noise, each in apart.items()}
         changes = [_change(name, noise, _alone(found, noise), found[noise, True, ""], apart[noise]) for noise in noises]
         few = [_change(name, *each, apart[each[0]], column="change by few") for each in _few(found)]
         shown = [100 * change.shows for change in changes if change.row.verdict]
         points = {words: [_point(*each) for each in column.items()] for words, column in columns.items() if column}
         points["without canaries"] += [_point(noise, run) for noise in AGAIN[name] for run in _alone(found, noise)[1:]]
         return Judged(
-            [*_accuracies(name, columns, apart), *(change.row for change in (*changes, *few))],
+            [*_accuracies(name, columns, orders), *(change.row for change in (*changes, *few))],
             _compared(name, changes),
             (f"{min(shown):.1f} to {max(shown):.1f} points" if shown else "none") + f" on {TITLES[name]}",
             points,
