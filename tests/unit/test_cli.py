@@ -628,6 +628,11 @@ def test_an_interrupted_experiment_says_how_to_go_on(run, monkeypatch, tmp_path)
     assert (shown.code, shown.out) == (130, "") and "the same command goes on" in shown.err
 
 
+def test_a_part_that_there_is_not_leaves_nothing_behind(run, tmp_path):
+    shown = run("reproduce", "table1", "--part", "model", "--out", tmp_path / "papers")
+    assert shown.code == 2 and "has no parts" in shown.err and not (tmp_path / "papers").exists()
+
+
 def test_reproduce_lists_what_there_is(run):
     shown = run("reproduce", "--list")
     assert shown.code == 0 and all(name in shown.out for name in ("table1", "figure3", "v1-table3", "assumptions", "MNIST"))

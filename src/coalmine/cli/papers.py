@@ -41,10 +41,10 @@ def reproduce(
     if name is None:
         raise ValueError(f"name an experiment: {', '.join(EXPERIMENTS)}; --list explains them.")
     ask = Ask(scale, seed, simulations, workers, out, data_dir, part, quiet)  # type: ignore[arg-type]
-    wanted = experiment(name)
-    wanted.check(ask)
-    folder = folder_of(out, ask.scale, ask.seed)
     try:
+        wanted = experiment(name)
+        wanted.check(ask)
+        folder = folder_of(out, ask.scale, ask.seed)
         found = wanted(ask)
     except KeyboardInterrupt:
         say("coalmine: interrupted; the same command goes on.", quiet=False)
