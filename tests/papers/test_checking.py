@@ -158,6 +158,7 @@ def test_what_cannot_be_compared_fails():
         ([3.0, 2.0, 1.0, 3.1], [0.3] * 4, False),  # the last is above the first, and there is no trend
         ([1.0, 2.0, 3.0, math.inf], [0.3, 0.3, 0.3, math.inf], True),
         ([math.inf] * 4, [math.inf] * 4, False),
+        ([0.0] * 4, [0.0] * 4, False),
     ],
 )
 def test_a_trend_is_more_than_two_ends(values, errors, good):

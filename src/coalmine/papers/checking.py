@@ -90,7 +90,7 @@ def left(words: str, run: Trained) -> Compared:
     """Whether canaries are in the final model as they were put there, to a few hundredths (see `coalmine.papers.linear`)."""
     mean, error, wanted = run.mean_cosine, run.mean_cosine_error, run.predicted_cosine
     text = f"{words}: mean cosine with the final model {mean:.2f} ± {error:.2f}, by what canaries added {wanted:.2f}"
-    return Compared(LEFT, text, max(abs(mean - wanted) - UNDONE * wanted, 0.0) / error)
+    return Compared(LEFT, text, _distance(max(abs(mean - wanted) - UNDONE * wanted, 0.0), error))
 
 
 def left_in_all(runs: Iterable[Trained]) -> Compared:
@@ -121,8 +121,8 @@ def rises(words: str, times: Sequence[int], values: Sequence[float], errors: Seq
 
 
 def _slope(places: Sequence[float], values: Sequence[float], errors: Sequence[float]) -> tuple[float, float]:
-    """(slope, standard error) of weighted least squares; infinite errors have no weight."""
-    weights = [1 / error**2 if math.isfinite(value) else 0.0 for value, error in zip(values, errors, strict=True)]
+    """(slope, standard error) of weighted least squares; infinite values, and those without an error, have no weight."""
+    weights = [1 / error**2 if math.isfinite(value) and error else 0.0 for value, error in zip(values, errors, strict=True)]
     total = sum(weights)
     if not total:
         return math.nan, math.nan

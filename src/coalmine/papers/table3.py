@@ -52,15 +52,15 @@ COLUMNS = {  # with canaries or without, and in which variant
 }
 Key = tuple[float, bool, str]  # noise, canaries, variant
 Point = tuple[float, float, float]  # noise, accuracy, its error
-BESIDE: Mapping[
-    str, Sequence[Key]
-] = {  # does adaptive clipping disturb the order of noises? does the share of canaries matter?
+# Does adaptive clipping disturb the order of noises? Does the share of canaries matter?
+BESIDE: Mapping[str, Sequence[Key]] = {
     "chat": [(0.0, False, "fixed"), (0.0496, False, "fixed"), (0.0986, False, "fixed")],
     "shakespeare": [(0.0, False, "fixed"), (0.2317, False, "fixed"), (0.0, True, "few")],
 }
 FALLS = "falls with noise"  # the paper's accuracies
 NOTHING = "no better than always the most frequent"
 UNEQUAL = "runs end so far apart that no change would show"
+UNREPEATED = "how far apart runs end is not known"
 AGAIN: Mapping[str, Sequence[float]] = {  # noises at which there are two further runs without canaries
     "mnist": (0.25, 0.315),
     "shakespeare": (0.0986, 0.2317),
@@ -276,7 +276,7 @@ def _change(
     marks = [f"{share:.0f} % of a cohort are canaries"]
     if len(alone) > 1:
         marks.append("runs without them end at " + listed([f"{100 * value:.1f}" for value, _ in alone]))
-    marks += [mark for mark, true in {NOTHING: not learned, UNEQUAL: learned and not telling}.items() if true]
+    marks += [mark for mark, true in _doubts(learned, telling, apart).items() if true]
     row = Row(
         f"{TITLES[name]}, noise {noise:g}, {column}",
         "0 to -0.1",
@@ -287,6 +287,11 @@ def _change(
         {"data": TITLES[name], "noise": noise, "column": column},
     )
     return Change(row, distance, shows)
+
+
+def _doubts(learned: bool, telling: bool, apart: Apart) -> dict[str, bool]:
+    """What takes its weight from a change."""
+    return {NOTHING: not learned, UNEQUAL: learned and not telling, UNREPEATED: not apart.freedom}
 
 
 def _limit(freedom: float) -> float:
