@@ -26,7 +26,7 @@ from coalmine.simulation import simulate_gaussian_mechanism
 DIM, CANARIES, DELTA = 1_000_000, 1000, 1e-6
 _ESTIMATORS = ("mean only", "mean and width")
 _NOTHING = 0.1  # an estimate that says nothing
-_EXCHANGES = 50_000
+_EXCHANGES, _BATCH = 50_000, 500
 
 
 def v1_table1(ask: Ask) -> Outcome:
@@ -150,13 +150,15 @@ def _lower_and_wider(words: str, biased: Array, unbiased: Array, risk: float) ->
     """Whether the split estimate is higher, or varies less, than chance explains: by exchanging the two within runs."""
     both = np.stack([biased, unbiased], axis=1)
     both = both[np.isfinite(both).all(axis=1)]
-    exchanged = stream(0, "exchange within runs").integers(2, size=(_EXCHANGES, len(both), 1)).astype(bool)
-    draws = np.where(exchanged, both[:, ::-1], both)
 
     def shown(values: Array) -> Array:
         return np.stack([values[..., 1].mean(-1) - values[..., 0].mean(-1), values[..., 0].std(-1) - values[..., 1].std(-1)])
 
-    chance = (1 + (shown(draws) >= shown(both)[:, None]).sum(axis=1)) / (1 + _EXCHANGES)
+    rng, as_far = stream(0, "exchange within runs"), np.ones(2)
+    for _ in range(0, _EXCHANGES, _BATCH):  # all at once would not fit where there are many runs
+        exchanged = rng.random((_BATCH, len(both), 1), dtype=np.float32) < 0.5
+        as_far += (shown(np.where(exchanged, both[:, ::-1], both)) >= shown(both)[:, None]).sum(axis=1)
+    chance = as_far / (1 + _EXCHANGES)
     ends = f"{both[:, 1].mean():.3g} ± {both[:, 1].std():.2g} for {both[:, 0].mean():.3g} ± {both[:, 0].std():.2g}"
     text = f"{words}: the split estimate is not higher and varies no less than the other, {ends}"
     return Check(text, bool((chance >= risk / 2).all()))
