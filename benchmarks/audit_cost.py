@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from coalmine.assembly import federation, material
+from coalmine.assembly import federation, load_task
 from coalmine.config import read_config
-from coalmine.views import sight
-from coalmine.watch import Watch
+from coalmine.recorder import Recorder
+from coalmine.views import project_row
 from coalmine.workers import Workers
 
 SECRET = 20260101  # a benchmark has no secrets
@@ -39,14 +39,14 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "audit_cost.json")
     asked = parser.parse_args()
-    told = read_config(
+    config = read_config(
         "stackoverflow-shape", [f"participation.rounds={asked.rounds}", f"data.options.users={167 * asked.rounds + 20}"]
     )
-    given = material(told)
-    job = federation(told, given, SECRET)
-    watch = Watch.of(told, job, SECRET)
+    task = load_task(config)
+    job = federation(config, task, SECRET)
+    recorder = Recorder.of(config, job, SECRET)
     print(
-        f"{given.model.name}: {given.model.dim:,} parameters, {len(given.train)} users, pool of {watch.canaries.count} canaries"
+        f"{task.model.name}: {task.model.dim:,} parameters, {len(task.train)} users, pool of {recorder.canaries.count} canaries"
     )
     rows = []
     with Timed(asked.workers, job.work()) as workers:
@@ -54,9 +54,9 @@ def main():
         began = time.perf_counter()
         for done in job.rounds_from(0, job.start(), workers):
             whole = time.perf_counter() - began
-            one = best(sight, watch.canaries, done.release.vector, spare=watch.spare)
+            one = best(project_row, recorder.canaries, done.release.vector, spare=recorder.spare)
             began = time.perf_counter()
-            watch.rows(done)
+            recorder.rows(done)
             views = time.perf_counter() - began
             rows.append(
                 {
@@ -74,10 +74,10 @@ def main():
                 f"observing one release {one:.3f} s = {one / workers.seconds:.2%}, all views {views / workers.seconds:.2%}"
             )
             began = time.perf_counter()
-    vectors = extra_memory(watch, done)
+    vectors = extra_memory(recorder, done)
     found = {
-        "parameters": given.model.dim,
-        "pool": watch.canaries.count,
+        "parameters": task.model.dim,
+        "pool": recorder.canaries.count,
         "workers": asked.workers,
         "rounds": rows,
         "one_release_share_of_training": float(np.median([row["one_release"] / row["training"] for row in rows])),
@@ -86,7 +86,7 @@ def main():
     }
     print(
         f"observing one release: {found['one_release_share_of_training']:.2%} of the clients' training (median); "
-        f"extra memory {vectors:.1f} vectors of {given.model.dim:,} float32"
+        f"extra memory {vectors:.1f} vectors of {task.model.dim:,} float32"
     )
     asked.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
@@ -101,10 +101,10 @@ def best(action, *arguments, **options):
     return min(spent)
 
 
-def extra_memory(watch, done):
+def extra_memory(recorder, done):
     """Peak of what is allocated while one release is observed, in float32 vectors of the model."""
     tracemalloc.start()
-    sight(watch.canaries, done.release.vector, spare=watch.spare)
+    project_row(recorder.canaries, done.release.vector, spare=recorder.spare)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak / (4 * done.release.vector.size)

@@ -90,12 +90,12 @@ def measure(dim: int, clients: int, places: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "flower.json")
-    told = parser.parse_args()
+    config = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
     found = [measure(*sizes) for sizes in ((50_000, 50, 5), (50_000, 50, 20), (1_000_000, 50, 5), (1_000_000, 50, 20))]
     for each in found:
         print(each)
-    told.output.write_text(json.dumps({"local_training_seconds": WORK, "settings": found}, indent=2) + "\n")
+    config.output.write_text(json.dumps({"local_training_seconds": WORK, "settings": found}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

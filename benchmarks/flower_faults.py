@@ -89,9 +89,15 @@ def secure_aggregation(fault: bool, canaries: int = 20) -> AuditResult:
     with tempfile.TemporaryDirectory() as folder:
         files = {"audit-dir": f"{folder}/audit", "secret-file": f"{folder}/secret.json"}
         write_secret(Path(files["secret-file"]), 7)
-        told = {**settings, **files, "noise-multiplier": 1.0, "canaries": canaries, "clip-on": "server" if fault else "clients"}
-        context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=told)
-        server.main(LocalGrid(client.app, int(told["clients"]) + int(told["canaries"]), told), context)
+        config = {
+            **settings,
+            **files,
+            "noise-multiplier": 1.0,
+            "canaries": canaries,
+            "clip-on": "server" if fault else "clients",
+        }
+        context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config)
+        server.main(LocalGrid(client.app, int(config["clients"]) + int(config["canaries"]), config), context)
         return AuditResult.load(f"{folder}/audit")
 
 
@@ -137,7 +143,7 @@ def row(name: str, found: dict[str, object]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "three-flower-faults.md")
-    told = parser.parse_args()
+    config = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
     found: dict[str, dict[str, object]] = {}
     for name, audit in FAULTS.items():
@@ -158,7 +164,7 @@ def main() -> None:
         text = text.replace(f"{{{name}}}", row(kind, values))
     clip = found["adaptive"]
     text = text.replace("{first}", f"{clip['first_clip_norm']:.2g}").replace("{last}", f"{clip['last_clip_norm']:.2g}")
-    told.output.write_text(text)
+    config.output.write_text(text)
     (ROOT / "benchmarks" / "results" / "flower_faults.json").write_text(json.dumps(found, indent=2) + "\n")
 
 

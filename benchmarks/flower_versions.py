@@ -68,12 +68,12 @@ def main() -> None:
     parser.add_argument("--versions", nargs="+", default=VERSIONS)
     parser.add_argument("--folder", type=Path, default=ROOT / ".venv-flower-versions")
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results" / "flower_versions.json")
-    told = parser.parse_args()
+    config = parser.parse_args()
     found = {}
-    for version in told.versions:
-        found[version] = outcome(prepared(told.folder.resolve(), version))
+    for version in config.versions:
+        found[version] = outcome(prepared(config.folder.resolve(), version))
         print(version, found[version], flush=True)
-    told.output.write_text(json.dumps(found, indent=2) + "\n")
+    config.output.write_text(json.dumps(found, indent=2) + "\n")
     if any(each.get("failed") or each.get("error") or not each.get("passed") for each in found.values()):
         sys.exit(1)
 

@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from coalmine.assembly import material
+from coalmine.assembly import load_task
 from coalmine.config import read_config
 from coalmine.training import run
 
@@ -78,10 +78,10 @@ def main():
 
 
 def measure(name, changes, seed):
-    told = fitted([*changes, *ALWAYS, f"run.seed={seed}"])
+    config = fitted([*changes, *ALWAYS, f"run.seed={seed}"])
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        found = run(told, Path(folder) / "run", secret_seed=seed, quiet=True)
+        found = run(config, Path(folder) / "run", secret_seed=seed, quiet=True)
     about, spent = found.training, time.perf_counter() - began
     errors = math.hypot(about["accuracy_error"], about["baseline_error"])
     row = {
@@ -89,7 +89,7 @@ def measure(name, changes, seed):
         "changes": changes,
         "seed": seed,
         "parameters": about["parameters"],
-        "noise_multiplier": told.privacy.noise_multiplier,
+        "noise_multiplier": config.privacy.noise_multiplier,
         "accuracy": about["accuracy"],
         "standard_error": about["accuracy_error"],
         "baseline": about["baseline_accuracy"],
@@ -108,10 +108,10 @@ def measure(name, changes, seed):
 def fitted(changes):
     """The configuration; "fit" is the noise that the quickstart allows a model of that size."""
     plain = [change for change in changes if not change.endswith("=fit")]
-    told = read_config("quickstart", plain)
+    config = read_config("quickstart", plain)
     if plain == changes:
-        return told
-    noise = math.floor(150 / math.sqrt(material(told).model.dim) * 100) / 100
+        return config
+    noise = math.floor(150 / math.sqrt(load_task(config).model.dim) * 100) / 100
     return read_config("quickstart", [*plain, f"privacy.noise_multiplier={noise}"])
 
 

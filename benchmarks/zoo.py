@@ -16,10 +16,10 @@ from coalmine.contracts import plain
 from coalmine.progress import track
 from coalmine.report.style import BLUE, GREEN, MUTED, ORANGE, drawing, house_style, svg
 from coalmine.report.words import number
-from coalmine.zoo import INMATES, SETTINGS, Exam, examine
-from coalmine.zoo.exam import Row, most_accused
+from coalmine.zoo import BUGS, SETTINGS, Exam, examine
 from coalmine.zoo.page import page
 from coalmine.zoo.power import CANARIES, NOISE, Point, check, curve
+from coalmine.zoo.study import Row, most_false_alarms
 
 FINE = [1 + 0.05 * step for step in range(61)]
 COLOURS = (BLUE, ORANGE, GREEN)
@@ -68,15 +68,13 @@ def tables(exam: Exam) -> dict[str, str]:
         )
         for row in rows[True]
     ]
-    blind = [
-        (f"[{row.name}](#{row.name})", caught(row), INMATES[row.name].seen, INMATES[row.name].instead) for row in rows[False]
-    ]
+    blind = [(f"[{row.name}](#{row.name})", caught(row), BUGS[row.name].seen, BUGS[row.name].instead) for row in rows[False]]
     right = [
         (
             row.setting,
             SETTINGS[row.setting].about,
             caught(row),
-            f"{most_accused(len(row.papers))}",
+            f"{most_false_alarms(len(row.papers))}",
             number(row.claim),
             number(row.bound),
             ", ".join(f"{count} {word.lower()}" for word, count in Counter(paper.word for paper in row.papers).most_common()),
@@ -92,7 +90,7 @@ def tables(exam: Exam) -> dict[str, str]:
 
 def code(name: str) -> str:
     """The class without the words that put it into the zoo."""
-    source = inspect.getsource(INMATES[name].kind)
+    source = inspect.getsource(BUGS[name].kind)
     source = source[source.index("class ") :]
     source = re.sub(r'"""(.*?)\n\n.*?"""', r'"""\1"""', source, count=1, flags=re.DOTALL)
     return f"<!-- not run -->\n```python\n{source.strip()}\n```"
@@ -100,9 +98,9 @@ def code(name: str) -> str:
 
 def inmates() -> str:
     said = []
-    for name, each in INMATES.items():
+    for name, each in BUGS.items():
         about = f"*Source.* {each.source} *Setting.* {SETTINGS[each.setting].about}."
-        said.append(f"### {name}\n\n{each.bug} {each.seen}\n\n{about}\n\n{code(name)}")
+        said.append(f"### {name}\n\n{each.fault} {each.seen}\n\n{about}\n\n{code(name)}")
     return "\n\n".join(said)
 
 
@@ -137,10 +135,10 @@ def main() -> None:
     parser.add_argument("--power", type=int, default=40)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path("docs/zoo.md"))
-    told = parser.parse_args()
+    config = parser.parse_args()
     began = time.monotonic()
-    exam = examine(seeds=told.seeds, correct=told.correct, workers=told.workers, track=lambda items: track(items, "zoo"))
-    checked = check(runs=told.power, workers=told.workers, track=lambda items: track(items, "power"))
+    exam = examine(seeds=config.seeds, correct=config.correct, workers=config.workers, track=lambda items: track(items, "zoo"))
+    checked = check(runs=config.power, workers=config.workers, track=lambda items: track(items, "power"))
     minutes = (time.monotonic() - began) / 60
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     work = sum(each.ru_utime + each.ru_stime for each in used) / 60
@@ -148,20 +146,20 @@ def main() -> None:
     for point in checked:
         print(point, "agrees" if point.agrees else "DIFFERS")
     print(f"{minutes:.1f} minutes, {work:.1f} minutes of one core")
-    folder = told.output.parent
+    folder = config.output.parent
     text = Path(__file__).with_name("zoo.md.in").read_text(encoding="utf-8")
-    known = {**tables(exam), **power_tables(checked), "INMATES": inmates()}
+    known = {**tables(exam), **power_tables(checked), "BUGS": inmates()}
     known |= {
         "MINUTES": f"{minutes:.0f}",
         "WORK": f"{work:.0f}",
-        "SEEDS": str(told.seeds),
-        "CORRECT": str(told.correct),
-        "LAST": str(told.correct - 1),
-        "RUNS": str(told.power),
+        "SEEDS": str(config.seeds),
+        "CORRECT": str(config.correct),
+        "LAST": str(config.correct - 1),
+        "RUNS": str(config.power),
     }
     for name, value in known.items():
         text = text.replace(f"@{name}@", value)
-    told.output.write_text(text, encoding="utf-8")
+    config.output.write_text(text, encoding="utf-8")
     (folder / "zoo-power.svg").write_text(power_figure(), encoding="utf-8")
     numbers = {
         "exam": json.loads(exam.to_json()),

@@ -7,8 +7,8 @@ import pytest
 
 from coalmine._random import stream
 from coalmine.canaries import SphereCanaries, TransformCanaries
-from coalmine.canaries.planting import Planting
-from coalmine.views import reach_of, sight, stack
+from coalmine.canaries.schedule import Schedule
+from coalmine.views import norms_in_group, project_row, stack
 
 FAMILIES = {"transform": TransformCanaries, "sphere": SphereCanaries}
 
@@ -28,14 +28,14 @@ def one_thread():
 
 @dataclass(frozen=True)
 class LinearRun:
-    seen: dict  # kind -> Sightings, or (kind, layer) -> Sightings
-    planting: Planting
+    seen: dict  # kind -> Projections, or (kind, layer) -> Projections
+    schedule: Schedule
     canaries: object
     client_norms: np.ndarray
 
     def scores(self, view, null="law", layer=None):
-        seen = self.seen[view.sees if layer is None else (view.sees, layer)]
-        return view.scores(seen, self.planting, self.canaries, null=null)
+        seen = self.seen[view.needs if layer is None else (view.needs, layer)]
+        return view.scores(seen, self.schedule, self.canaries, null=null)
 
 
 def simulate(
@@ -62,30 +62,30 @@ def simulate(
     canaries = FAMILIES[family](dim, pool, secret_seed=seed)
     unused = FAMILIES["transform"](dim, spare, secret_seed=seed + 10**6) if sphere and spare else None
     spare = 0 if sphere else spare
-    planting = Planting.draw(pattern, pool=pool, rounds=rounds, secret_seed=seed)
+    schedule = Schedule.draw(pattern, pool=pool, rounds=rounds, secret_seed=seed)
     sizes = np.broadcast_to(np.asarray(amplitude, dtype=float), (rounds,))
     rng = stream(seed, "linear rounds")
     places = {None: None, **(layers or {})}
-    reaches = {name: place and reach_of(canaries, place, spare=spare, unused=unused) for name, place in places.items()}
+    reaches = {name: place and norms_in_group(canaries, place, spare=spare, unused=unused) for name, place in places.items()}
     rows, norms, drift, last = {}, [], np.zeros(dim), rng.standard_normal(dim)
     for number in range(rounds):
-        who = planting.planted(number)
-        planted = effect * sizes[number] * canaries.combine(who, np.ones(who.size)).astype(float)
+        who = schedule.taking_part(number)
+        taking_part = effect * sizes[number] * canaries.combine(who, np.ones(who.size)).astype(float)
         others = clients * rng.standard_normal(dim) / np.sqrt(dim)
         if not reuse:
             last = correlation * last + np.sqrt(1 - correlation**2) * rng.standard_normal(dim)
         drawn = noise * last
         if silent is not None:
             drawn[silent] = 0.0
-        drift += planted + others + drawn
+        drift += taking_part + others + drawn
         norms.append(np.linalg.norm(others))
-        vectors = {"mean": planted + others + drawn, "residual": planted + drawn, "drift": drift}
+        vectors = {"mean": taking_part + others + drawn, "residual": taking_part + drawn, "total_change": drift}
         for kind in kinds:
-            if kind == "drift" and number < rounds - 1:
+            if kind == "total_change" and number < rounds - 1:
                 continue
             for name, place in places.items():
                 vector = vectors[kind].astype(np.float32)
-                seen = sight(canaries, vector, spare=spare, unused=unused, group=place, reach=reaches[name])
+                seen = project_row(canaries, vector, spare=spare, unused=unused, group=place, norm_in_group=reaches[name])
                 rows.setdefault((kind, name), []).append(seen)
     tables = {}
     for (kind, name), sights in rows.items():
@@ -98,9 +98,9 @@ def simulate(
             pool=pool,
             dim=dim if place is None else place.stop - place.start,
             group=name,
-            reach=reaches[name],
+            norm_in_group=reaches[name],
         )
-    return LinearRun(tables, planting, canaries, np.array(norms))
+    return LinearRun(tables, schedule, canaries, np.array(norms))
 
 
 @pytest.fixture(scope="session")
@@ -128,9 +128,9 @@ def finished(tmp_path_factory):
                 "run.workers=1",
                 "run.evaluate_every=2",
             )
-            told = read_config("tiny", [*small, *changes])
+            config = read_config("tiny", [*small, *changes])
             found[changes] = tmp_path_factory.mktemp("finished") / f"run-{len(found)}"
-            run(told, found[changes], secret_seed=5, quiet=True)
+            run(config, found[changes], secret_seed=5, quiet=True)
         return found[changes]
 
     return make

@@ -27,11 +27,11 @@ COLOURS = 128  # of a screenshot: enough for flat colours, and a third of the si
 
 def main(runs: Path) -> None:
     """Run what is not yet there, then draw."""
-    told = read_config("quickstart")
-    wrong = HalfTheNoise(clip_norm=told.privacy.clip_norm, noise_multiplier=told.privacy.noise_multiplier)
+    config = read_config("quickstart")
+    wrong = HalfTheNoise(clip_norm=config.privacy.clip_norm, noise_multiplier=config.privacy.noise_multiplier)
     alone = ["run.reference=false"]
     audits = {
-        "consistent": (told, None),
+        "consistent": (config, None),
         "violated": (read_config("quickstart", alone), wrong),
         "inconclusive": (read_config("quickstart", [*alone, "canaries.pool=80"]), None),
     }

@@ -145,8 +145,8 @@ def deployment(nodes: int, base_port: int) -> Iterator[Deployment]:
 
 def run(out: Path, *, nodes: int, base_port: int, lose_one_after: int | None = None, **settings: object) -> str:
     """Train and audit; returns what the application said."""
-    told = {"audit-dir": str(out), "clients": nodes, **settings}
-    words = " ".join(f"{key}={value!r}" for key, value in told.items())
+    config = {"audit-dir": str(out), "clients": nodes, **settings}
+    words = " ".join(f"{key}={value!r}" for key, value in config.items())
     with deployment(nodes, base_port) as running:
         running.start("run", "flwr", "run", str(HERE), "here", "--stream", "--run-config", words)
         _watch(running, out, lose_one_after, nodes)
@@ -175,9 +175,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--base-port", type=int, default=18000)
     parser.add_argument("--lose-one-after", type=int, help="stop a SuperNode after so many rounds")
-    told = parser.parse_args()
-    run(told.out.resolve(), nodes=told.nodes, base_port=told.base_port, lose_one_after=told.lose_one_after)
-    sys.stdout.write(f"the audit is in {told.out}/report.html\n")
+    config = parser.parse_args()
+    run(config.out.resolve(), nodes=config.nodes, base_port=config.base_port, lose_one_after=config.lose_one_after)
+    sys.stdout.write(f"the audit is in {config.out}/report.html\n")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coalmine.accounting import calibrate_noise as calibrate_noise
-    from coalmine.accounting import claim as claim
-    from coalmine.accounting import claimed_delta as claimed_delta
+    from coalmine.accounting.claims import calibrate_noise as calibrate_noise
+    from coalmine.accounting.claims import claim as claim
+    from coalmine.accounting.claims import claimed_delta as claimed_delta
     from coalmine.audit import audit_scores as audit_scores
     from coalmine.canaries.sphere import SphereCanaries as SphereCanaries
     from coalmine.canaries.transform import TransformCanaries as TransformCanaries
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     from coalmine.nulls import CosineNull as CosineNull
     from coalmine.nulls import GaussianNull as GaussianNull
     from coalmine.nulls import MaxNull as MaxNull
-    from coalmine.participation import Epochs as Epochs
-    from coalmine.participation import FixedSize as FixedSize
-    from coalmine.participation import MinSeparation as MinSeparation
-    from coalmine.participation import Once as Once
-    from coalmine.participation import Periods as Periods
-    from coalmine.participation import Poisson as Poisson
-    from coalmine.participation import Repeated as Repeated
-    from coalmine.participation import Trace as Trace
+    from coalmine.participation.patterns import Epochs as Epochs
+    from coalmine.participation.patterns import FixedSize as FixedSize
+    from coalmine.participation.patterns import MinSeparation as MinSeparation
+    from coalmine.participation.patterns import Once as Once
+    from coalmine.participation.patterns import Periods as Periods
+    from coalmine.participation.patterns import Poisson as Poisson
+    from coalmine.participation.patterns import Repeated as Repeated
+    from coalmine.participation.trace import Trace as Trace
     from coalmine.result import AuditResult as AuditResult
     from coalmine.scores import Scores as Scores
     from coalmine.simulation import simulate_gaussian_mechanism as simulate_gaussian_mechanism
     from coalmine.verdict import judge as judge
 
 _HOMES = {
-    "accounting": ("calibrate_noise", "claim", "claimed_delta"),
+    "accounting.claims": ("calibrate_noise", "claim", "claimed_delta"),
     "audit": ("audit_scores",),
     "canaries.sphere": ("SphereCanaries",),
     "canaries.transform": ("TransformCanaries",),
@@ -76,7 +76,8 @@ _HOMES = {
     "estimators.threshold": ("bound_pointwise", "bound_threshold"),
     "gaussian": ("gaussian_delta", "gaussian_epsilon", "gaussian_gap"),
     "nulls": ("CosineNull", "GaussianNull", "MaxNull"),
-    "participation": ("Epochs", "FixedSize", "MinSeparation", "Once", "Periods", "Poisson", "Repeated", "Trace"),
+    "participation.patterns": ("Epochs", "FixedSize", "MinSeparation", "Once", "Periods", "Poisson", "Repeated"),
+    "participation.trace": ("Trace",),
     "result": ("AuditResult",),
     "scores": ("Scores",),
     "simulation": ("simulate_gaussian_mechanism",),

@@ -18,7 +18,7 @@ from coalmine.estimators.diagnostics import SUSPICIOUS, diagnose
 from coalmine.estimators.gaussian_fit import estimate_gaussian, standardise
 from coalmine.estimators.power import Design
 from coalmine.histogram import count_scores
-from coalmine.result import AuditResult, Beside
+from coalmine.result import AuditResult, SecondaryView
 from coalmine.scores import LIKELIHOOD_RATIO, Scores
 from coalmine.verdict import Visible, judge
 
@@ -180,8 +180,8 @@ def _excess(result: AuditResult) -> float:
     return result.bound.epsilon - claimed
 
 
-def _beside(result: AuditResult) -> Beside:
-    return Beside(
+def _beside(result: AuditResult) -> SecondaryView:
+    return SecondaryView(
         view=result.setting["view"],
         statistic=result.setting["statistic"],
         claim=result.claim,

@@ -190,22 +190,22 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True)
-class Sightings:
+class Projections:
     """What the canaries see of one kind of released vector v_t: a row for every vector, a column for every direction.
 
     Columns are the canaries of the pool, then directions that were never to be inserted (`spare` of them). Inner products
     are with unit directions: within a parameter group, with the direction limited to the group and divided by its length
-    there, `reach`. Taking part in round t adds `amplitude[t] * reach[i]` to column i of row t.
+    there, `norm_in_group`. Taking part in round t adds `amplitude[t] * reach[i]` to column i of row t.
     """
 
-    kind: str  # "mean", "residual" (the mean without the others' part), "step", "drift" (all steps together), "model"
+    kind: str  # "mean", "residual" (the mean without the others' part), "step", "total_change" (all steps together), "model"
     rounds: IndexArray  # round number of each row
     inner: Array  # <c_i, v_t> for unit c_i
     norm: Array  # |v_t|, within the group
     amplitude: Array
     pool: int  # how many columns are canaries
     dim: int  # coordinates that v_t has, within the group
-    reach: Array | None = None  # by column; None: 1
+    norm_in_group: Array | None = None  # by column; None: 1
     group: str | None = None
 
 

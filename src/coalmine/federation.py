@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from coalmine._random import stream
-from coalmine.canaries.planting import Planting
+from coalmine.canaries.schedule import Schedule
 from coalmine.clients import LocalTraining, Trainer, quiet_threads
 from coalmine.contracts import (
     Array,
@@ -53,11 +53,11 @@ OVER_LONG = 1e4  # clip norms: a canary that already has the clip norm is blind 
 
 
 @dataclass(frozen=True, eq=False)
-class Plants:
+class CanarySetup:
     """The canaries of a run: directions, rounds and coins, and how they join."""
 
     canaries: Canaries
-    planting: Planting
+    schedule: Schedule
     as_vectors: bool = False  # each as a full vector through the clients' door; else by the fast path, where clipping allows
     replace: bool = False  # a canary takes the place of a client
     over_long: float = OVER_LONG
@@ -76,7 +76,7 @@ class Federation:
     mechanism: Mechanism
     server: Server
     held_out: FederatedDataset | None = None  # for evaluations
-    plants: Plants | None = None
+    canary_setup: CanarySetup | None = None
     seed: int = 0  # public: initialisation, order of a client's examples, public sampling
     secret: Streams = field(default=partial(stream, 0), repr=False)  # noise, and sampling where privacy rests on it
 
@@ -88,7 +88,7 @@ class Federation:
     def denominator(self) -> float:
         """The expected cohort, canaries included."""
         clients = self.participation.expected_size(len(self.data), self.rounds)
-        added = self.plants.planting.expected_size if self.plants and not self.plants.replace else 0.0
+        added = self.canary_setup.schedule.expected_size if self.canary_setup and not self.canary_setup.replace else 0.0
         return clients + added
 
     @property
@@ -137,9 +137,9 @@ class Federation:
 
     def _round(self, number: int, state: State, cohort: IndexArray, workers: Workers[Group | Evaluate, Outcome]) -> Round:
         public = self.mechanism.announce(_part(state, "mechanism"), number, self.denominator)
-        planted = self.plants.planting.planted(number) if self.plants else np.zeros(0, np.int64)
-        if self.plants and self.plants.replace and planted.size:
-            leaving = self.secret("replaced", number).permutation(cohort.size)[: planted.size]
+        taking_part = self.canary_setup.schedule.taking_part(number) if self.canary_setup else np.zeros(0, np.int64)
+        if self.canary_setup and self.canary_setup.replace and taking_part.size:
+            leaving = self.secret("replaced", number).permutation(cohort.size)[: taking_part.size]
             cohort = np.delete(cohort, leaving)
         outcomes = workers.map(self._groups(cohort, state["parameters"], public))
         total = FixedPointSum(self.model.dim, public.clip_norm)
@@ -147,7 +147,7 @@ class Federation:
             total.merge(outcome.total)
         clients = total.vector()
         below_clients = total.below
-        own = _plant(total, self.plants, planted, self.mechanism, public) if self.plants else np.zeros(0)
+        own = _plant(total, self.canary_setup, taking_part, self.mechanism, public) if self.canary_setup else np.zeros(0)
         release, mechanism = self.mechanism.release(_part(state, "mechanism"), total, public, self.secret)
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at next
             step, server = self.server.step(_part(state, "server"), release.vector)
@@ -162,8 +162,8 @@ class Federation:
         losses = np.concatenate([outcome.values for outcome in outcomes]) if outcomes else np.zeros((0, 3))
         record = {
             "clients": int(cohort.size),
-            "canaries": int(planted.size),
-            "canary_share": planted.size / max(cohort.size + planted.size, 1),
+            "canaries": int(taking_part.size),
+            "canary_share": taking_part.size / max(cohort.size + taking_part.size, 1),
             "clip_norm": public.clip_norm,
             "denominator": release.denominator,
             "unclipped_clients": below_clients / max(int(cohort.size), 1),
@@ -174,8 +174,8 @@ class Federation:
             "examples": int(losses[:, 2].sum()),
         }
         divisor = release.denominator
-        planting = Planted(planted, own / divisor, (total.vector() - clients) / divisor)
-        return Round(number, after, release, clients / divisor, planting, step, record)
+        schedule = RoundCanaries(taking_part, own / divisor, (total.vector() - clients) / divisor)
+        return Round(number, after, release, clients / divisor, schedule, step, record)
 
     def _groups(self, cohort: IndexArray, parameters: Vector, public: Public) -> list[Group]:
         users = [self.data.users[place] for place in cohort]
@@ -185,7 +185,7 @@ class Federation:
 
 
 @dataclass(frozen=True, eq=False)
-class Planted:
+class RoundCanaries:
     """The canaries of a round: which, what each added to its own inner product with the release, and their part of it."""
 
     indices: IndexArray
@@ -201,7 +201,7 @@ class Round:
     state: State
     release: Release
     others: Array
-    planted: Planted
+    taking_part: RoundCanaries
     step: Vector
     record: dict[str, float | int | None]
 
@@ -282,8 +282,8 @@ class Work:
 
 def diverged(records: Sequence[Mapping[str, Any]], *, adaptive: bool) -> str | None:
     """What to say of a training that ended worse than it began, by the losses that clients report; None if it did not."""
-    told = [record for record in records if record.get("training_loss") is not None]
-    losses = [float(record["training_loss"]) for record in told]
+    with_loss = [record for record in records if record.get("training_loss") is not None]
+    losses = [float(record["training_loss"]) for record in with_loss]
     part = max(len(losses) // 10, 3)
     if len(losses) < 2 * part:
         return None
@@ -292,7 +292,7 @@ def diverged(records: Sequence[Mapping[str, Any]], *, adaptive: bool) -> str | N
         return None
     said = f"diverged: the clients' loss rose from {begun:.3g} to {ended:.3g}, so that the model is worse than at its start. "
     if adaptive:
-        clips = [float(record["clip_norm"]) for record in (told[0], told[-1])]
+        clips = [float(record["clip_norm"]) for record in (with_loss[0], with_loss[-1])]
         said += f"The clip norm went from {clips[0]:.3g} to {clips[1]:.3g}: it follows long updates, and the noise follows it."
         said += " Fix it, or lower"
     else:
@@ -300,24 +300,26 @@ def diverged(records: Sequence[Mapping[str, Any]], *, adaptive: bool) -> str | N
     return f"{said} the learning rates, take more clients a round, or less noise"
 
 
-def _plant(total: FixedPointSum, plants: Plants, planted: IndexArray, mechanism: Mechanism, public: Public) -> Array:
+def _plant(
+    total: FixedPointSum, canary_setup: CanarySetup, taking_part: IndexArray, mechanism: Mechanism, public: Public
+) -> Array:
     """Add the round's canaries; returns the inner product of each with its own contribution.
 
     The first always travels as a full vector through the clients' door. If what comes out is what `cut` says, the others follow
     by one transform; if it is not, or clipping is no function of the length, each of them goes through the door as well.
     """
-    own = np.empty(planted.size)
-    fast = None if plants.as_vectors else mechanism.cut(plants.over_long * public.clip_norm, public)
-    for place, index in enumerate(planted):
-        canary = plants.canaries.update(int(index))
-        sent = canary * np.float32(plants.over_long * public.clip_norm / plants.canaries.norm)
-        contribution = mechanism.client(sent, public, plants.examples)
+    own = np.empty(taking_part.size)
+    fast = None if canary_setup.as_vectors else mechanism.cut(canary_setup.over_long * public.clip_norm, public)
+    for place, index in enumerate(taking_part):
+        canary = canary_setup.canaries.update(int(index))
+        sent = canary * np.float32(canary_setup.over_long * public.clip_norm / canary_setup.canaries.norm)
+        contribution = mechanism.client(sent, public, canary_setup.examples)
         total.add(contribution)
-        unit = canary.astype(np.float64) / plants.canaries.norm
+        unit = canary.astype(np.float64) / canary_setup.canaries.norm
         own[place] = float(np.einsum("i,i->", unit, contribution.vector, dtype=np.float64))
         if fast is not None and _as_said(contribution, unit, fast, public):
-            rest = planted[place + 1 :]
-            together = plants.canaries.combine(rest, np.full(rest.size, fast / plants.canaries.norm))
+            rest = taking_part[place + 1 :]
+            together = canary_setup.canaries.combine(rest, np.full(rest.size, fast / canary_setup.canaries.norm))
             total.add_vector(together, count=int(rest.size), below=int(rest.size) if contribution.below else 0)
             own[place + 1 :] = fast
             break

@@ -37,13 +37,13 @@ FOLDER = "hooks"  # in the run directory
 _NO_METRICS = ("round", "rounds", "time")
 
 
-class Telling:
+class HookRunner:
     """Tells all hooks of one run; to be used as a context, which ends with `close()` of those that have it."""
 
     def __init__(self, hooks: Iterable[Hook] = (), directory: Path = Path()):
         self._hooks, self._directory = list(hooks), directory
 
-    def __enter__(self) -> Telling:
+    def __enter__(self) -> HookRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,9 +56,9 @@ class Telling:
             if not self._safely(hook, hook, {"event": kind, **deepcopy(dict(event))}):
                 _quietly(_close, hook)  # it hears nothing more, but may hold a file or a connection
 
-    def _safely(self, hook: Hook, act: Callable[..., object], *told: object) -> bool:
+    def _safely(self, hook: Hook, act: Callable[..., object], *arguments: object) -> bool:
         try:
-            act(*told)
+            act(*arguments)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also SystemExit: a tracker that gives up must not end the training
@@ -245,7 +245,7 @@ class WeightsAndBiases(_Writer):
         import wandb
 
         quiet = wandb.Settings(console="off", silent=True, x_disable_stats=True, x_disable_meta=True, disable_git=True)
-        told: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "mode": self._mode,
             "name": Path(event["directory"]).name,
             "config": event["config"],
@@ -260,7 +260,7 @@ class WeightsAndBiases(_Writer):
             resume="allow",
             dir=str(where),
             reinit="create_new",  # a run that the user has open stays open
-            **told,
+            **arguments,
         )
 
     def _round(self, event: Event) -> None:
@@ -288,10 +288,10 @@ def _close(hook: Hook) -> None:
         close()
 
 
-def _quietly(act: Callable[..., object], *told: object) -> object:
+def _quietly(act: Callable[..., object], *arguments: object) -> object:
     """What an act of others gives; None if it fails, however it fails."""
     try:
-        return act(*told)
+        return act(*arguments)
     except KeyboardInterrupt:
         raise
     except BaseException:

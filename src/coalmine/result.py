@@ -29,7 +29,7 @@ _DEEPEST = 40  # lists in lists
 
 
 @dataclass(frozen=True)
-class Beside:
+class SecondaryView:
     """Another view of the same run: shown beside the primary one, decides nothing."""
 
     view: str
@@ -59,7 +59,7 @@ class AuditResult:
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
     caveats: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    views: tuple[Beside, ...] = ()  # what other adversaries see of the same run
+    views: tuple[SecondaryView, ...] = ()  # what other adversaries see of the same run
     training: Mapping[str, Any] = field(default_factory=dict)  # what the run recorded: learning, canaries' share, fingerprints
     histogram: Histogram = field(default_factory=dict, repr=False)  # edges, inserted, held_out: the scores in units of the null
 

@@ -87,10 +87,10 @@ class RunDirectory:
             raise RunDirectoryError(f"{str(path)!r} is not a run directory: it has no {_CONFIG}. Start again with a new --out.")
         return run
 
-    def stay(self) -> Path:
+    def make_absolute(self) -> Path:
         """From now on the same directory, wherever the process goes; returns the path as it was given."""
-        given, self.path = self.path, self.path.absolute()
-        return given
+        shown, self.path = self.path, self.path.absolute()
+        return shown
 
     def inner(self, name: str, *, config: str) -> RunDirectory:
         """A run inside this one, without a secret of its own; one that was killed before it began is made again."""

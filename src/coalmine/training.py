@@ -24,20 +24,20 @@ from typing import Any
 import numpy as np
 
 from coalmine import accounting, terminal
-from coalmine.assembly import Material, clustered_accuracy, federation, inputs, material, without_noise_and_canaries
+from coalmine.assembly import Task, clustered_accuracy, federation, inputs, load_task, reference_config
 from coalmine.config import Config, about_run, fingerprint, located, parse_config, write_config
 from coalmine.contracts import Array, Claim, Mechanism, Vector, plain
 from coalmine.errors import CoalmineError, NonFiniteError, RunDirectoryError
-from coalmine.examination import Examination
 from coalmine.federation import Federation, diverged
-from coalmine.hooks import Hook, Telling, hooks_of
+from coalmine.hooks import Hook, HookRunner, hooks_of
 from coalmine.progress import Rounds
+from coalmine.recorder import Recorder, Running
 from coalmine.report.finish import write_page
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory
+from coalmine.scorer import Scorer
 from coalmine.scores import Scores
 from coalmine.views import KnownOthers, KnownRounds
-from coalmine.watch import Running, Watch
 from coalmine.workers import Workers
 
 _PACKAGES = ("coalmine", "numpy", "scipy", "torch", "dp-accounting")
@@ -45,7 +45,7 @@ _TOLD = ("rounds", "accuracy", "loss", "epsilon_of_clients")  # to hooks, beside
 
 
 @dataclass(frozen=True)
-class Finished:
+class RunResult:
     """What a run left: its directory, what was recorded, and the audit (none without canaries)."""
 
     directory: Path
@@ -76,50 +76,50 @@ class Finished:
 
 
 def run(
-    told: Config,
+    config: Config,
     out: str | Path,
     *,
-    given: Material | None = None,
+    task: Task | None = None,
     mechanism: Mechanism | None = None,
     secret_seed: int | None = None,
     hooks: Sequence[Hook | str] = (),
     quiet: bool = False,
-    sharing: Callable[..., Any] = Workers,
-) -> Finished:
+    make_workers: Callable[..., Any] = Workers,
+) -> RunResult:
     """Train and audit as the configuration says, in a new directory.
 
-    `given` is data and a model of one's own instead of those of the configuration, `mechanism` what turns updates into
+    `task` is data and a model of one's own instead of those of the configuration, `mechanism` what turns updates into
     releases, if not what the configuration describes: the claim is the one that it makes. Hand them to `resume` as well.
     `secret_seed` comes fresh from the operating system; giving it makes a run that can be repeated and is not private.
-    `hooks` hear of every round, beside those that the configuration names; see `coalmine.hooks`. `sharing` makes workers from
-    their number and their job, for engines that share out the work in another way.
+    `hooks` hear of every round, beside those that the configuration names; see `coalmine.hooks`. `make_workers` makes
+    workers from their number and their job, for engines that share out the work in another way.
     """
-    listening = hooks_of((*told.run.hooks, *hooks))
+    listening = hooks_of((*config.run.hooks, *hooks))
     about: dict[str, Any] = {
         "schema": SCHEMA,
         "secret": "fresh" if secret_seed is None else "given: reproducible, not private",
         "versions": _versions(),
     }
-    if handed := _handed(given, mechanism):
+    if handed := _handed(task, mechanism):
         about["handed"] = handed
-    told = located(told)
-    given = given or material(told)
+    config = located(config)
+    task = task or load_task(config)
     seed = secrets.randbits(128) if secret_seed is None else secret_seed
-    job = federation(told, given, seed, mechanism)  # a configuration that does not fit fails here, before there is a directory
+    job = federation(config, task, seed, mechanism)  # a configuration that does not fit fails here, before there is a directory
     about["inputs"] = inputs(job)
-    directory = RunDirectory.create(out, config=write_config(told, about), secret_seed=seed)
-    return _go_on(directory, told, given, mechanism, listening, quiet=quiet, sharing=sharing)
+    directory = RunDirectory.create(out, config=write_config(config, about), secret_seed=seed)
+    return _go_on(directory, config, task, mechanism, listening, quiet=quiet, make_workers=make_workers)
 
 
 def resume(
     path: str | Path,
     *,
-    given: Material | None = None,
+    task: Task | None = None,
     mechanism: Mechanism | None = None,
     workers: int | None = None,
     hooks: Sequence[Hook | str] = (),
     quiet: bool = False,
-) -> Finished:
+) -> RunResult:
     """Go on where a run stopped; a finished one is read."""
     directory = RunDirectory.open(path)
     if directory.finished:
@@ -131,35 +131,35 @@ def resume(
             "directory for its audit."
         )
     _same_versions(directory)
-    told = parse_config(directory.config, where=f"{path}/config.toml")
+    config = parse_config(directory.config, where=f"{path}/config.toml")
     if workers is not None:
-        told = told.model_copy(update={"run": told.run.model_copy(update={"workers": workers})})
-    return _go_on(directory, told, given or material(told), mechanism, hooks_of((*told.run.hooks, *hooks)), quiet=quiet)
+        config = config.model_copy(update={"run": config.run.model_copy(update={"workers": workers})})
+    return _go_on(directory, config, task or load_task(config), mechanism, hooks_of((*config.run.hooks, *hooks)), quiet=quiet)
 
 
 def _go_on(
     directory: RunDirectory,
-    told: Config,
-    given: Material,
+    config: Config,
+    task: Task,
     mechanism: Mechanism | None,
     hooks: Sequence[Hook],
     *,
     quiet: bool,
-    sharing: Callable[..., Any] = Workers,
-) -> Finished:
-    shown = directory.stay()  # a hook may change the working directory
-    with directory.locked(), Telling(hooks, directory.path) as tell:
+    make_workers: Callable[..., Any] = Workers,
+) -> RunResult:
+    shown = directory.make_absolute()  # a hook may change the working directory
+    with directory.locked(), HookRunner(hooks, directory.path) as tell:
         seed = directory.secret_seed
-        job = federation(told, given, seed, mechanism)
+        job = federation(config, task, seed, mechanism)
         if inputs(job) != about_run(directory.config).get("inputs"):
             raise RunDirectoryError(
                 f"{str(directory.path)!r} was begun with other data, another model, mechanism or trace. "
-                "Hand `resume` the same `given` and `mechanism`, and put back the files of the data."
+                "Hand `resume` the same `task` and `mechanism`, and put back the files of the data."
             )
-        work = _Training(told, given, job, directory, seed)
-        work.tell, work.sharing = tell, sharing
+        work = _Training(config, task, job, directory, seed)
+        work.tell, work.make_workers = tell, make_workers
         work.train("training", quiet=quiet)
-        if told.run.reference:
+        if config.run.reference:
             with suppress(NonFiniteError):  # a comparison that diverges is no reason to withhold the audit
                 work.reference(quiet=quiet)
         finished = replace(work.conclude(), directory=shown)
@@ -167,13 +167,13 @@ def _go_on(
         return finished
 
 
-def _read(directory: RunDirectory) -> Finished:
+def _read(directory: RunDirectory) -> RunResult:
     name = "training.json"
     try:
         training = json.loads((directory.path / name).read_bytes())
         audited, _ = training["audited"], dict(training["in_words"])
         name = "result.json"
-        return Finished(directory.path, training, AuditResult.load(directory.path) if audited else None)
+        return RunResult(directory.path, training, AuditResult.load(directory.path) if audited else None)
     except (ValueError, KeyError, TypeError, CoalmineError):
         remedy = "Remove training.json, and `coalmine resume` writes all results again from the checkpoint."
         raise directory.damaged(name, remedy) from None
@@ -183,9 +183,9 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in _PACKAGES}
 
 
-def _handed(given: Material | None, mechanism: Mechanism | None) -> dict[str, str]:
+def _handed(task: Task | None, mechanism: Mechanism | None) -> dict[str, str]:
     """By argument of `run`, what no configuration holds: without it a run cannot be made again."""
-    names = {"given": given and given.model.name, "mechanism": mechanism and type(mechanism).__name__}
+    names = {"given": task and task.model.name, "mechanism": mechanism and type(mechanism).__name__}
     return {name: found for name, found in names.items() if found}
 
 
@@ -203,31 +203,31 @@ def _same_versions(directory: RunDirectory) -> None:
 class _Training:
     """One training in one directory."""
 
-    tell = Telling()  # nobody
-    sharing: Callable[..., Any] = staticmethod(Workers)
+    tell = HookRunner()  # nobody
+    make_workers: Callable[..., Any] = staticmethod(Workers)
 
-    def __init__(self, told: Config, given: Material, job: Federation, directory: RunDirectory, secret_seed: int):
-        self.told, self.given, self.job, self.directory, self.secret_seed = told, given, job, directory, secret_seed
+    def __init__(self, config: Config, task: Task, job: Federation, directory: RunDirectory, secret_seed: int):
+        self.config, self.task, self.job, self.directory, self.secret_seed = config, task, job, directory, secret_seed
 
     @cached_property
-    def watch(self) -> Watch | None:
+    def recorder(self) -> Recorder | None:
         """What the canaries look at."""
-        return Watch.of(self.told, self.job, self.secret_seed) if self.job.plants else None
+        return Recorder.of(self.config, self.job, self.secret_seed) if self.job.canary_setup else None
 
     def train(self, description: str, *, quiet: bool) -> None:
         """All rounds that are not yet done, each of them saved before the next."""
         done, state = self.directory.load()
-        config = self.told.model_dump(mode="json", exclude_none=True)
+        config = self.config.model_dump(mode="json", exclude_none=True)
         self.tell("start", {"directory": str(self.directory.path), "config": config, "rounds": self.job.rounds, "round": done})
         if done == self.job.rounds:
             return
         state = state or self.job.start()
-        running = Running(self.told, self.job, self.watch, self.directory)
+        running = Running(self.config, self.job, self.recorder, self.directory)
         bar = Rounds(description, self.job.rounds, done=done, quiet=quiet)
-        with bar, self.sharing(self.told.run.workers, self.job.work()) as workers:
+        with bar, self.make_workers(self.config.run.workers, self.job.work()) as workers:
             began = time.monotonic()
             for finished in self.job.rounds_from(done, state, workers):
-                rows = self.watch.rows(finished) if self.watch else {}
+                rows = self.recorder.rows(finished) if self.recorder else {}
                 record = {**finished.record, **running.after(finished, rows)}
                 if self._evaluates(finished.number):
                     record |= _evaluation(self.job.evaluate(finished.state["parameters"], workers))
@@ -239,24 +239,24 @@ class _Training:
 
     def reference(self, *, quiet: bool) -> None:
         """The same without noise and canaries, in a directory inside this one."""
-        told = without_noise_and_canaries(self.told)
-        inner = self.directory.inner("reference", config=write_config(told, {}))
-        job = federation(told, self.given, self.secret_seed)  # the same cohorts
-        other = _Training(told, self.given, job, inner, self.secret_seed)
-        other.sharing = self.sharing
+        config = reference_config(self.config)
+        inner = self.directory.inner("reference", config=write_config(config, {}))
+        job = federation(config, self.task, self.secret_seed)  # the same cohorts
+        other = _Training(config, self.task, job, inner, self.secret_seed)
+        other.make_workers = self.make_workers
         other.train("the same without noise and canaries", quiet=quiet)
 
-    def conclude(self) -> Finished:
+    def conclude(self) -> RunResult:
         """The model, the scores of every view, the audit; last of all what was recorded, with which the run is finished."""
         from safetensors.numpy import save
 
         _, state = self.directory.load()
-        model = save({"parameters": state["parameters"]}, metadata={"model": self.given.model.name})
+        model = save({"parameters": state["parameters"]}, metadata={"model": self.task.model.name})
         self.directory.write("model.safetensors", model)
-        training = {**self._summary(hashlib.sha256(model).hexdigest()), "audited": self.watch is not None}
+        training = {**self._summary(hashlib.sha256(model).hexdigest()), "audited": self.recorder is not None}
         result = None
-        if self.watch is not None:
-            result = self._audit(self.watch, state["parameters"])
+        if self.recorder is not None:
+            result = self._audit(self.recorder, state["parameters"])
             hidden = _hidden(result)
             if hidden is not None:
                 training["hidden_by_the_others"] = hidden
@@ -265,16 +265,16 @@ class _Training:
             self.directory.write("result.json", result.to_json().encode())
             write_page(self.directory)
         self.directory.write("training.json", (json.dumps(plain(training), indent=2, sort_keys=True) + "\n").encode())
-        return Finished(self.directory.path, training, result)
+        return RunResult(self.directory.path, training, result)
 
-    def _audit(self, watch: Watch, parameters: Vector) -> AuditResult:
+    def _audit(self, recorder: Recorder, parameters: Vector) -> AuditResult:
         """The scores of every view, saved; then what they prove."""
-        examination = Examination(self.told, self.job, watch, self.directory, parameters)
-        deciding, beside = examination.deciding(), examination.beside()
+        scorer = Scorer(self.config, self.job, recorder, self.directory, parameters)
+        deciding, beside = scorer.deciding(), scorer.beside()
         self._save_scores("scores.npz", deciding[0].scores)
         for each in (*deciding[1:], *beside):
             self._save_scores(f"views/{re.sub('[^a-z0-9]+', '-', each.scores.view.lower())}.npz", each.scores)
-        return examination.conclude(deciding, beside)
+        return scorer.conclude(deciding, beside)
 
     def _save_scores(self, name: str, scores: Scores) -> None:
         packed = BytesIO()
@@ -282,31 +282,31 @@ class _Training:
         self.directory.write(name, packed.getvalue())
 
     def _evaluates(self, number: int) -> bool:
-        every, last = self.told.run.evaluate_every, number + 1 == self.job.rounds
-        return self.given.held_out is not None and (last or bool(every and (number + 1) % every == 0))
+        every, last = self.config.run.evaluate_every, number + 1 == self.job.rounds
+        return self.task.held_out is not None and (last or bool(every and (number + 1) % every == 0))
 
     def _caveats(self) -> tuple[str, ...]:
         said: tuple[str, ...] = ()
-        if self._given:
+        if self._given_secret:
             said = ("secret seed: it was given, so that this result is reproducible and the run is not private",)
-        plants, clients = self.job.plants, self.job.participation
-        if plants is not None and str(plants.planting.pattern) != str(clients):
+        canary_setup, clients = self.job.canary_setup, self.job.participation
+        if canary_setup is not None and str(canary_setup.schedule.pattern) != str(clients):
             said += (
-                f"participation: claim and measurement are those of the canaries, {plants.planting.pattern}; clients take part "
-                f"{clients}, and their own claim is epsilon = {self._clients.epsilon:.3g}",
+                f"participation: claim and measurement are those of the canaries, {canary_setup.schedule.pattern}; "
+                f"clients take part {clients}, and their own claim is epsilon = {self._clients.epsilon:.3g}",
             )
-        lost = diverged(self.directory.events(), adaptive=self.told.privacy.adaptive_clipping)
+        lost = diverged(self.directory.events(), adaptive=self.config.privacy.adaptive_clipping)
         return (*said, *([lost] if lost else []), *self.job.mechanism.flags)
 
     @property
-    def _given(self) -> bool:
+    def _given_secret(self) -> bool:
         """Whether the secret seed was given: it may be a small number, which a fingerprint would betray."""
         return bool(about_run(self.directory.config)["secret"] != "fresh")
 
     @cached_property
     def _clients(self) -> Claim:
         """What is claimed for a client."""
-        noise, privacy = self.job.mechanism.noise_multiplier, self.told.privacy
+        noise, privacy = self.job.mechanism.noise_multiplier, self.config.privacy
         return accounting.claim(self.job.participation, noise_multiplier=noise, delta=privacy.delta, unit=privacy.unit)
 
     def _summary(self, model_hash: str) -> dict[str, Any]:
@@ -318,36 +318,38 @@ class _Training:
         last = rounds[-1]
         clients = self._clients
         about: dict[str, Any] = {
-            "model": self.given.model.name,
-            "parameters": self.given.model.dim,
-            "users": len(self.given.train),
+            "model": self.task.model.name,
+            "parameters": self.task.model.dim,
+            "users": len(self.task.train),
             "rounds": self.job.rounds,
             "participation": str(self.job.participation),
             "epsilon_of_clients": clients.epsilon,
             **{f"mean_{name}": value for name, value in mean.items()},
             "largest_canary_share": max(event["canary_share"] for event in rounds),
             "model_sha256": model_hash,
-            "config_sha256": fingerprint(self.told),
-            "inputs_sha256": about_run(self.directory.config)["inputs"] if self.watch else None,
+            "config_sha256": fingerprint(self.config),
+            "inputs_sha256": about_run(self.directory.config)["inputs"] if self.recorder else None,
             "secret_sha256": None
-            if self._given
+            if self._given_secret
             else hashlib.sha256(f"coalmine secret seed {self.secret_seed:x}".encode()).hexdigest(),
         }
         words = {
-            "training": f"{self.job.rounds} rounds of {mean['clients']:.0f} clients, {self.given.model.dim:,} parameters; "
+            "training": f"{self.job.rounds} rounds of {mean['clients']:.0f} clients, {self.task.model.dim:,} parameters; "
             f"a client's own claim: epsilon = {clients.epsilon:.3g} ({self.job.participation})",
             "canaries": f"{100 * mean['canary_share']:.1f}% of a cohort (at most {100 * about['largest_canary_share']:.1f}%); "
             f"unclipped updates {100 * mean['unclipped_clients']:.0f}%, "
             f"with canaries {100 * mean['unclipped_with_canaries']:.0f}%",
         }
-        if last.get("accuracy") is not None and self.given.classes:
+        if last.get("accuracy") is not None and self.task.classes:
             about |= {name: last[name] for name in ("accuracy", "accuracy_error", "loss")}
-            about["baseline_accuracy"], about["baseline_error"] = self.given.baseline
+            about["baseline_accuracy"], about["baseline_error"] = self.task.baseline
             words["learned"] = self._learned(about)
         return {**about, "in_words": words}
 
     def _learned(self, about: dict[str, Any]) -> str:
-        shown = f"accuracy {_percent(about['accuracy'], about['accuracy_error'])} on held-out {self.told.data.held_out_kind}; "
+        shown = (
+            f"accuracy {_percent(about['accuracy'], about['accuracy_error'])} on held-out {self.config.data.held_out_kind}; "
+        )
         shown += f"always the most frequent: {_percent(about['baseline_accuracy'], about['baseline_error'])}"
         path = self.directory.path / "reference"
         if (path / "config.toml").is_file():

@@ -117,7 +117,7 @@ class Workers(Generic[Task, Result]):
                     worker.leave(at_once=True)
                     waiting.appendleft(number)
                     deaths += 1
-                    self._despair(deaths)
+                    self._give_up(deaths)
                     continue
                 self._proven = True
                 (results if good else errors)[number] = answer
@@ -133,7 +133,7 @@ class Workers(Generic[Task, Result]):
             self._workers.append(_Worker(self._job, self._ears))
         return [worker for worker in self._workers if worker.pipe not in busy][:wanted]
 
-    def _despair(self, deaths: int) -> None:
+    def _give_up(self, deaths: int) -> None:
         if not self._proven and deaths >= _FIRST_DEATHS:
             raise CoalmineError(
                 "the workers died before they did anything; what they printed says why. In a script, the call must stand "

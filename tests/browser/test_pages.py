@@ -50,8 +50,8 @@ def test_nothing_complains_loads_or_scrolls_sideways(reader, pages, name, size, 
     assert opened.complaints == [] and opened.requests == [pages[name].as_uri()]
     wide = opened.page.evaluate("document.documentElement.scrollWidth")
     assert wide <= size[0]
-    reach = "Math.max(...[...document.querySelectorAll('main *')].map(each => each.getBoundingClientRect().right))"
-    assert opened.page.evaluate(reach) <= size[0] + 1  # nothing is cut off either
+    right_edge = "Math.max(...[...document.querySelectorAll('main *')].map(each => each.getBoundingClientRect().right))"
+    assert opened.page.evaluate(right_edge) <= size[0] + 1  # nothing is cut off either
 
 
 @pytest.mark.parametrize("size", [PHONE, SCREEN], ids=["phone", "screen"])

@@ -7,7 +7,7 @@ from scipy.stats import binom
 
 from coalmine import Once, Periods, Poisson, bound_band
 from coalmine.audit import audit_scores
-from coalmine.canaries.planting import Planting
+from coalmine.canaries.schedule import Schedule
 from coalmine.views import Afterwards, EveryRelease, FinalModel, KnownOthers, KnownRounds, UnknownRounds
 
 FALSE_ALARM = 1e-4  # each of these tests fails for one seed in ten thousand; the seeds are fixed
@@ -15,7 +15,7 @@ DELTA = 1e-5
 AUDITS = 60
 FAMILIES = ("transform", "sphere")
 VIEWS = (FinalModel(), EveryRelease(), KnownRounds(), KnownOthers(), Afterwards(), UnknownRounds())
-SIZE = {"rounds": 4, "dim": 1500, "pool": 60, "spare": 150, "kinds": ("mean", "residual", "drift")}
+SIZE = {"rounds": 4, "dim": 1500, "pool": 60, "spare": 150, "kinds": ("mean", "residual", "total_change")}
 RUNS = {
     "once": {"pattern": Once()},
     "twice": {"pattern": Periods(2)},
@@ -36,8 +36,8 @@ def runs(simulate, family, name, effect, noise=1.0, clients=10.0):
 
 @cache
 def claimed(kind, pattern, noise):
-    planting = Planting.draw(pattern, pool=1, rounds=getattr(pattern, "rounds", 32), secret_seed=0)
-    return kind().claim(planting, noise_multiplier=noise, delta=DELTA)
+    schedule = Schedule.draw(pattern, pool=1, rounds=getattr(pattern, "rounds", 32), secret_seed=0)
+    return kind().claim(schedule, noise_multiplier=noise, delta=DELTA)
 
 
 def claim_of(view, pattern, noise):
@@ -68,7 +68,7 @@ def test_correct_code_is_rarely_accused(linear_run, name, noise, view, null):
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("pattern", [Periods(8), Poisson(rate=0.25, rounds=32)], ids=["8 times", "poisson"])
 def test_a_correct_run_of_many_presentations_is_not_violated(linear_run, pattern, family, null):
-    kinds = ("mean", "residual", "drift")
+    kinds = ("mean", "residual", "total_change")
     run = linear_run(family, pattern, rounds=32, noise=1.0, seed=1, clients=20.0, dim=2000, pool=100, spare=200, kinds=kinds)
     for view in VIEWS:
         claim = claim_of(view, pattern, 1.0)
@@ -92,9 +92,9 @@ def test_a_layer_without_noise_is_found_and_the_others_are_not_accused(linear_ru
         clients=0.5,
         layers=LAYERS,
         silent=LAYERS["second"],
-        kinds=(view.sees,),
+        kinds=(view.needs,),
     )
-    claim = view.claim(run.planting, noise_multiplier=1.0, delta=DELTA)
+    claim = view.claim(run.schedule, noise_multiplier=1.0, delta=DELTA)
     for null in ("law", "unused"):
         bounds = {
             layer: bound_band(run.scores(view, null, layer), delta=DELTA, confidence=1 - 0.05 / 3).epsilon for layer in LAYERS

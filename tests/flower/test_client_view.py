@@ -34,10 +34,10 @@ def numbered(message, context, call_next):
     return call_next(message, context)
 
 
-def train(digits, audit, noise, *, told=None, missed=(), mods=(), **options):
+def train(digits, audit, noise, *, config=None, missed=(), mods=(), **options):
     """The mod, after a training in which the observer is silent in the `missed` rounds."""
     together, who = digits.CLIENTS + CANARIES, last_partitions(CANARIES)
-    view = client_view(audit, clip_norm=CLIP, noise_multiplier=told or noise, cohort=together, who=who)
+    view = client_view(audit, clip_norm=CLIP, noise_multiplier=config or noise, cohort=together, who=who)
     canaries = canary_mod(audit, clip_norm=CLIP, who=who, labelled=False)
     app = digits.client_app(mods=[*mods, view, numbered, canaries], **options)
 
@@ -80,7 +80,7 @@ def test_a_client_sees_what_the_clients_leave_of_all_rounds_but_the_last(digits,
 
 def test_noise_that_is_smaller_than_the_server_says_is_found(digits):
     audit = new_audit()
-    train(digits, audit, 0.5, told=3.0)
+    train(digits, audit, 0.5, config=3.0)
     assert audit.result.verdict.word == "VIOLATED"
 
 
@@ -121,7 +121,7 @@ def test_the_claim_counts_all_releases_that_the_observer_saw_in_a_sum(digits, mi
 
 def test_too_little_noise_is_found_in_a_sum_of_releases(digits):
     audit = new_audit()
-    train(digits, audit, 0.5, told=3.0, missed=range(2, ROUNDS))
+    train(digits, audit, 0.5, config=3.0, missed=range(2, ROUNDS))
     assert audit.result.verdict.word == "VIOLATED"
 
 

@@ -26,29 +26,35 @@ def embedded(tmp_path_factory):
 
 
 def test_nodes_of_a_grid_give_the_same_bits_as_our_workers(embedded, tmp_path, one_thread):
-    told = read_config("tiny", SHORT)
-    grid = LocalGrid(client_app(write_config(told, {})), 3)
-    run(told, tmp_path / "run", secret_seed=5, quiet=True, sharing=lambda count, work: GridWorkers(grid))
+    config = read_config("tiny", SHORT)
+    grid = LocalGrid(client_app(write_config(config, {})), 3)
+    run(config, tmp_path / "run", secret_seed=5, quiet=True, make_workers=lambda count, work: GridWorkers(grid))
     for name in FILES:
         assert (tmp_path / "run" / name).read_bytes() == (embedded / name).read_bytes(), name
 
 
 def test_a_node_that_fails_is_one_message(tmp_path):
-    told = read_config("tiny", SHORT)
+    config = read_config("tiny", SHORT)
 
     def broken(message, context):
         raise RuntimeError("no memory left")
 
     with pytest.raises(CoalmineError, match="a node of Flower failed: RuntimeError: no memory left"):
-        run(told, tmp_path / "run", secret_seed=5, quiet=True, sharing=lambda count, work: GridWorkers(LocalGrid(broken, 2)))
+        run(
+            config,
+            tmp_path / "run",
+            secret_seed=5,
+            quiet=True,
+            make_workers=lambda count, work: GridWorkers(LocalGrid(broken, 2)),
+        )
 
 
 def test_nodes_that_do_not_answer_are_one_message(tmp_path):
-    told = read_config("tiny", SHORT)
-    grid = LocalGrid(client_app(write_config(told, {})), 2)
+    config = read_config("tiny", SHORT)
+    grid = LocalGrid(client_app(write_config(config, {})), 2)
     grid.silent = {1}
     with pytest.raises(CoalmineError, match="tasks came back"):
-        run(told, tmp_path / "run", secret_seed=5, quiet=True, sharing=lambda count, work: GridWorkers(grid))
+        run(config, tmp_path / "run", secret_seed=5, quiet=True, make_workers=lambda count, work: GridWorkers(grid))
 
 
 @pytest.mark.slow

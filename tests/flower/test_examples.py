@@ -24,20 +24,20 @@ def example(monkeypatch):
 
     def load(folder, package, **settings):
         monkeypatch.syspath_prepend(str(EXAMPLES / folder))
-        told = tomllib.loads((EXAMPLES / folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"] | settings
+        config = tomllib.loads((EXAMPLES / folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"] | settings
         modules = {name: importlib.import_module(f"{package}.{name}") for name in ("client_app", "server_app")}
-        return SimpleNamespace(**modules, told=told)
+        return SimpleNamespace(**modules, config=config)
 
     return load
 
 
-def context(told):
-    return Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=told)
+def context(config):
+    return Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=config)
 
 
 def test_the_quickstart(example, one_thread, tmp_path, capsys):
     app = example("flower-quickstart", "quickstart", **{"audit-dir": str(tmp_path / "audit"), "rounds": 4, "clients": 6})
-    app.server_app.main(LocalGrid(app.client_app.app, 6, app.told), context(app.told))
+    app.server_app.main(LocalGrid(app.client_app.app, 6, app.config), context(app.config))
     result = AuditResult.load(tmp_path / "audit")
     assert result.claim.epsilon == pytest.approx(9.997, abs=1e-3)
     assert result.verdict.word != "VIOLATED"
@@ -48,7 +48,7 @@ def test_the_quickstart(example, one_thread, tmp_path, capsys):
 def test_secure_aggregation(example, clip_on, violated, tmp_path):
     files = {"audit-dir": str(tmp_path / "audit"), "secret-file": str(tmp_path / "secret.json")}
     app = example("flower-secagg", "secagg_app", **files, **{"clip-on": clip_on, "rounds": 2, "clients": 4, "canaries": 16})
-    app.server_app.main(LocalGrid(app.client_app.app, 20, app.told), context(app.told))
+    app.server_app.main(LocalGrid(app.client_app.app, 20, app.config), context(app.config))
     assert (AuditResult.load(tmp_path / "audit").verdict.word == "VIOLATED") == violated
 
 

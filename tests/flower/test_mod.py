@@ -108,7 +108,7 @@ def test_sampled_canaries_are_looked_for_in_their_own_rounds(digits):
     most = int(result.game.participation.split()[2])
     assert result.claim.epsilon == pytest.approx(_epsilon(np.sqrt(most) / NOISE))
     assert result.verdict.word != "VIOLATED"
-    times = audit.planting.times[audit.planting.inserted]
+    times = audit.schedule.times[audit.schedule.inserted]
     assert np.ptp(times) > 0
     assert agrees(result, np.sqrt(times[times > 0]).mean() / NOISE)
 
@@ -124,7 +124,7 @@ def test_canary_nodes_that_never_answer_are_survived(digits):
     result = run(digits, new_audit(), server_side(digits), clip_norm=CLIP, silent={together - 1, together - 2})
     said = " ".join(result.caveats)
     assert "missing replies: some clients did not answer" in said
-    assert result.design.inserted <= int(new_audit().planting.inserted[: CANARIES - 2].sum())
+    assert result.design.inserted <= int(new_audit().schedule.inserted[: CANARIES - 2].sum())
 
 
 def test_without_any_canary_there_is_a_note_and_a_message(digits):
@@ -168,7 +168,7 @@ def test_a_canary_that_cannot_know_what_to_send_says_so(digits, wrong, message):
 def test_both_sides_read_one_secret(tmp_path):
     first, second = (Audit(delta=1e-5, rounds=4, pool=20, secret_file=tmp_path / "secret") for _ in range(2))
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
-    assert (first.planting.inserted == second.planting.inserted).all()
+    assert (first.schedule.inserted == second.schedule.inserted).all()
     assert (first.update(3, 1.0, 500) == second.update(3, 1.0, 500)).all()
     other = Audit(delta=1e-5, rounds=4, pool=20, secret_file=tmp_path / "other")
     assert (first.update(3, 1.0, 500) != other.update(3, 1.0, 500)).any()

@@ -6,6 +6,7 @@ release does not tell them from noise.
 
 import numpy as np
 import pytest
+from coalmine.recorder import norms_of_unknown_clients
 from flwr.serverapp.strategy import FedAdam
 from scipy.stats import norm
 
@@ -14,15 +15,14 @@ from coalmine.adapters.application import Application, Observed
 from coalmine.adapters.audit import Audit
 from coalmine.adapters.options import Statement
 from coalmine.views import KnownRounds
-from coalmine.watch import norms_of_strangers
 
 FALSE_ALARM = 1e-6
 DIM, POOL, ROUNDS, CLIP, NOISE, DELTA = 4000, 200, 6, 0.5, 1.0, 1e-5
 
 
 def new_audit(**options):
-    given = {"delta": DELTA, "rounds": ROUNDS, "pool": POOL, "secret_seed": 71, "statement": Statement(unused_rows=2000)}
-    return Audit(**{**given, **options})
+    task = {"delta": DELTA, "rounds": ROUNDS, "pool": POOL, "secret_seed": 71, "statement": Statement(unused_rows=2000)}
+    return Audit(**{**task, **options})
 
 
 def application(noise=NOISE):
@@ -46,7 +46,7 @@ def observed(audit, number, vector, clients, releases=1):
         clip_norm=CLIP,
         denominator=together,
         clients=clients,
-        inserted=int(audit.planting.inserted.sum()),
+        inserted=int(audit.schedule.inserted.sum()),
         places=POOL,
         assigned=np.tile(np.arange(POOL), releases),
         releases=releases,
@@ -55,11 +55,11 @@ def observed(audit, number, vector, clients, releases=1):
 
 def records_of(audit, sums, clients, *, noise=NOISE, releases=1):
     """Records of rounds whose clients' sums have these lengths, and whose noise is exactly as long as it should be."""
-    inserted, found = int(audit.planting.inserted.sum()), []
+    inserted, found = int(audit.schedule.inserted.sum()), []
     for number, size in enumerate(sums):
         square = size**2 + releases * noise**2 * DIM + releases**2 * inserted
         found.append(
-            {"round": number, "came_through": 1.0, **observed(audit, number, [np.sqrt(square)], clients, releases).record()}
+            {"round": number, "kept_share": 1.0, **observed(audit, number, [np.sqrt(square)], clients, releases).record()}
         )
     return found
 
@@ -67,7 +67,7 @@ def records_of(audit, sums, clients, *, noise=NOISE, releases=1):
 def promised(audit, records, factor, noise=NOISE):
     job = audit.job(application(noise))
     job.take_part({each["round"]: np.tile(np.arange(POOL), each["releases"]) for each in records})
-    return job.watch.visible(KnownRounds(), records, noise, DELTA)(factor)
+    return job.recorder.visible(KnownRounds(), records, noise, DELTA)(factor)
 
 
 def epsilon_of(effect):
@@ -79,7 +79,7 @@ def epsilon_of(effect):
 def test_clients_may_point_the_same_way_in_all_rounds(size, factor):
     audit = new_audit()
     records = records_of(audit, [size] * ROUNDS, clients=int(size))
-    assert norms_of_strangers(records, NOISE, DIM) == pytest.approx([size] * ROUNDS, abs=1e-5)
+    assert norms_of_unknown_clients(records, NOISE, DIM) == pytest.approx([size] * ROUNDS, abs=1e-5)
     assert "clients_norm" not in records[0]
     effect = np.sqrt(ROUNDS / ((NOISE / factor) ** 2 + ROUNDS * size**2 / DIM))
     assert promised(audit, records, factor) == epsilon_of(effect)
@@ -98,7 +98,7 @@ def test_clients_that_fill_up_what_the_noise_lacks_are_allowed_for(factor):
     """The release is as long as with all its noise, and half of it would be hidden: nothing may be promised beyond that."""
     audit, lacking = new_audit(), DIM * NOISE**2 * (1 - 1 / factor**2)
     records = records_of(audit, [np.sqrt(lacking)] * ROUNDS, clients=1000, noise=NOISE / factor)
-    assert norms_of_strangers(records, NOISE, DIM) == pytest.approx([0.0] * ROUNDS, abs=0.01)
+    assert norms_of_unknown_clients(records, NOISE, DIM) == pytest.approx([0.0] * ROUNDS, abs=0.01)
     shown = np.sqrt(ROUNDS / ((NOISE / factor) ** 2 + ROUNDS * lacking / DIM))
     assert promised(audit, records, factor) <= float(gaussian_epsilon(0, 1, shown, 1, DELTA)) * (1 + 1e-6)
 
@@ -113,7 +113,7 @@ def test_what_hides_the_canaries_is_as_long_as_estimated(same):
     """Releases with known contents through the whole audit; the mean score is off in 1e-6 of runs."""
     audit, rng, size, clients = new_audit(), np.random.default_rng(5), 60.0, 60
     audit.begin(application())
-    canaries = sum(audit.update(int(i), 1e-4, DIM) for i in np.flatnonzero(audit.planting.inserted))  # 1e4 times over-long
+    canaries = sum(audit.update(int(i), 1e-4, DIM) for i in np.flatnonzero(audit.schedule.inserted))  # 1e4 times over-long
     direction = rng.standard_normal(DIM)
     for number in range(ROUNDS):
         direction = direction if same else rng.standard_normal(DIM)

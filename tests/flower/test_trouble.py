@@ -21,7 +21,7 @@ def test_a_client_that_fails_costs_its_round(digits):
     assert "no release: the strategy aggregated nothing, since clients failed or none answered (rounds 2, 5)" in said
     assert "4 of 6 released something" in said
     assert result.training["notes"]
-    assert result.design.inserted < int(audit.planting.inserted.sum())  # canaries of these rounds are not looked for
+    assert result.design.inserted < int(audit.schedule.inserted.sum())  # canaries of these rounds are not looked for
 
 
 def test_a_client_that_does_not_answer_is_noted(digits):

@@ -28,7 +28,7 @@ def standardised(scores):
 
 def present(run):
     """By round, how many canaries took part."""
-    return np.array([run.planting.planted(number).size for number in range(run.planting.rounds)])
+    return np.array([run.schedule.taking_part(number).size for number in range(run.schedule.rounds)])
 
 
 def once_gaps(run, noise, clients=0.0):
@@ -36,15 +36,17 @@ def once_gaps(run, noise, clients=0.0):
     sphere = run.canaries.null is not None
     crowd = present(run) / run.canaries.dim * sphere
     by_round = (noise**2 + clients**2 / run.canaries.dim + crowd) ** -0.5
-    rounds = run.planting.presence[:, run.planting.inserted].argmax(axis=0)
+    rounds = run.schedule.presence[:, run.schedule.inserted].argmax(axis=0)
     return by_round[rounds]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("view", [FinalModel(), KnownRounds(), KnownOthers()], ids=lambda view: view.name)
 def test_one_round_without_clients_has_the_closed_moments(linear_run, family, view):
-    run = linear_run(family, Once(), rounds=1, noise=0.7, seed=1, dim=8000, pool=400, kinds=("mean", "residual", "drift"))
-    z, count = standardised(run.scores(view)), run.planting.inserted.sum()
+    run = linear_run(
+        family, Once(), rounds=1, noise=0.7, seed=1, dim=8000, pool=400, kinds=("mean", "residual", "total_change")
+    )
+    z, count = standardised(run.scores(view)), run.schedule.inserted.sum()
     expected = (0.7**2 + (count / run.canaries.dim if family == "sphere" else 0.0)) ** -0.5
     assert abs(z.mean() - expected) < THREE_ERRORS * math.hypot(
         1 / math.sqrt(count), expected / math.sqrt(2 * run.canaries.dim)
@@ -56,7 +58,7 @@ def test_one_round_without_clients_has_the_closed_moments(linear_run, family, vi
 @pytest.mark.parametrize("pattern", [Once(), Periods(8)], ids=str)
 def test_known_others_shows_the_analytic_epsilon(linear_run, pattern, noise):
     run = linear_run("transform", pattern, rounds=16, noise=noise, seed=2, pool=600, clients=5.0, kinds=("residual",))
-    claim = KnownOthers().claim(run.planting, noise_multiplier=noise, delta=DELTA)
+    claim = KnownOthers().claim(run.schedule, noise_multiplier=noise, delta=DELTA)
     for null in ("law", "unused"):
         found = estimate_gaussian(run.scores(KnownOthers(), null), delta=DELTA, confidence=1 - FALSE_ALARM)
         assert found.low < claim.epsilon < found.high, null
@@ -79,7 +81,7 @@ def test_eight_presentations_add_up(linear_run, family, noise):
     """Sphere canaries that meet m times are noise to each other in all of them: m²/(8 d) for each other canary."""
     run = linear_run(family, Periods(8), rounds=32, noise=noise, seed=4, dim=4000, pool=200, clients=20.0, spare=2000)
     scores = run.scores(KnownRounds())
-    presence = run.planting.presence[:, run.planting.inserted].astype(float)
+    presence = run.schedule.presence[:, run.schedule.inserted].astype(float)
     meetings = presence.T @ presence
     np.fill_diagonal(meetings, 0.0)
     crowd = (meetings**2).sum(axis=0).mean() / (8 * run.canaries.dim) if family == "sphere" else 0.0
@@ -93,8 +95,8 @@ def test_eight_presentations_add_up(linear_run, family, noise):
 @pytest.mark.parametrize("noise", [0.2, 0.4])
 def test_who_knows_more_finds_more(linear_run, family, noise):
     """Where the analytic epsilon is at least 12: known rounds, then all releases, then the final model."""
-    run = linear_run(family, Once(), rounds=12, noise=noise, seed=5, dim=4000, pool=200, kinds=("mean", "drift"))
-    analytic = KnownRounds().claim(run.planting, noise_multiplier=noise, delta=DELTA).epsilon
+    run = linear_run(family, Once(), rounds=12, noise=noise, seed=5, dim=4000, pool=200, kinds=("mean", "total_change"))
+    analytic = KnownRounds().claim(run.schedule, noise_multiplier=noise, delta=DELTA).epsilon
     views = KnownRounds(), EveryRelease(), FinalModel()
     known, every, final = (bound_band(run.scores(view), delta=DELTA).epsilon for view in views)
     assert analytic >= 12
@@ -116,7 +118,7 @@ def test_leakage_falls_with_noise_and_rises_with_presentations(linear_run, famil
 @pytest.mark.parametrize("pattern", [Once(), Poisson(rate=0.2, rounds=12)], ids=["once", "poisson"])
 def test_the_matched_filter_sees_through_noise_that_is_reused(linear_run, family, pattern):
     run = linear_run(family, pattern, rounds=12, noise=1.0, seed=7, dim=3000, clients=5.0, reuse=True)
-    claim = KnownRounds().claim(run.planting, noise_multiplier=1.0, delta=DELTA)
+    claim = KnownRounds().claim(run.schedule, noise_multiplier=1.0, delta=DELTA)
     assert bound_band(run.scores(KnownRounds()), delta=DELTA).epsilon > 2 * claim.epsilon
     if pattern == Once():
         blind = linear_run(family, pattern, rounds=12, noise=1.0, seed=7, dim=3000, clients=5.0, reuse=True, spare=0)
@@ -140,8 +142,8 @@ def test_with_independent_noise_the_filter_is_the_plain_sum(linear_run, family, 
     sizes = np.linspace(0.5, 2.0, 12)
     run = linear_run(family, pattern, rounds=12, noise=1.0, seed=8, amplitude=sizes)
     seen, scores = run.seen["mean"], run.scores(KnownRounds(), "unused")
-    spreads = spreads_of(seen, run.planting, run.canaries)
-    weights = run.planting.presence * (sizes / spreads**2)[:, None]
+    spreads = spreads_of(seen, run.schedule, run.canaries)
+    weights = run.schedule.presence * (sizes / spreads**2)[:, None]
     sums, units = (weights * seen.inner[:, :200]).sum(axis=0), np.sqrt((weights**2 * spreads[:, None] ** 2).sum(axis=0))
     assert scores.value[:200] == approx(sums / units, rel=1e-9)
 
@@ -167,7 +169,7 @@ def test_one_presentation_of_a_sphere_canary_has_the_exact_law(linear_run):
     run = linear_run("sphere", Once(), rounds=5, noise=1.0, seed=10, dim=3000)
     scores = run.scores(KnownRounds())
     assert scores.null == CosineNull(3000) and scores.statistic == "cosine"
-    row = run.planting.presence.argmax(axis=0)
+    row = run.schedule.presence.argmax(axis=0)
     seen = run.seen["mean"]
     assert scores.value == approx(seen.inner[row, np.arange(200)] / seen.norm[row], rel=1e-9)
 

@@ -20,7 +20,7 @@ FIVE_ERRORS = 5.0  # of a mean: a false alarm of 6e-7
 def test_afterwards_adds_up_all_rounds_from_the_first_on(linear_run):
     """With independent noise a canary in round t of T has the mean 1/(noise sqrt(T - t)): one round has signal, T - t noise."""
     run = linear_run("transform", Once(), rounds=6, noise=0.25, seed=3, dim=6000, pool=600, spare=2000, kinds=("residual",))
-    scores, first = run.scores(Afterwards()), run.planting.presence.argmax(axis=0)
+    scores, first = run.scores(Afterwards()), run.schedule.presence.argmax(axis=0)
     for round_number in range(6):
         chosen = scores.inserted & (first[scores.labels["canary"]] == round_number)
         expected = 4 / math.sqrt(6 - round_number)
@@ -29,7 +29,7 @@ def test_afterwards_adds_up_all_rounds_from_the_first_on(linear_run):
 
 def test_afterwards_is_known_others_for_canaries_that_are_always_there(linear_run):
     run = linear_run("transform", Periods(4), rounds=4, noise=1.0, seed=3, pool=100, kinds=("residual",))
-    assert run.planting.presence.all()
+    assert run.schedule.presence.all()
     assert run.scores(Afterwards()).value == approx(run.scores(KnownOthers()).value)
 
 
@@ -37,7 +37,7 @@ def test_afterwards_sees_what_a_mechanism_remembers(linear_run):
     """A release that holds nine tenths of what came before: twice as visible as in its own rounds."""
     run = linear_run("transform", Once(), rounds=20, noise=0.5, seed=4, dim=8000, pool=400, spare=2000, kinds=("residual",))
     seen = run.seen["residual"]
-    own = seen.amplitude[:, None] * run.planting.presence * run.planting.inserted
+    own = seen.amplitude[:, None] * run.schedule.presence * run.schedule.inserted
     echo = np.zeros_like(own)
     for number in range(1, 20):
         echo[number] = 0.9 * (echo[number - 1] + own[number - 1])
@@ -58,7 +58,7 @@ def test_unknown_rounds_is_the_likelihood_ratio_of_the_sampled_gaussian(linear_r
         "transform", Poisson(rate=rate, rounds=5), rounds=5, noise=0.8, seed=5, pool=80, spare=300, kinds=("residual",)
     )
     seen = run.seen["residual"]
-    spreads = spreads_of(seen, run.planting, run.canaries)[:, None]
+    spreads = spreads_of(seen, run.schedule, run.canaries)[:, None]
     x, gap = seen.inner / spreads, seen.amplitude[:, None] / spreads
     ratio = ((1 - rate) * norm.pdf(x) + rate * norm.pdf(x - gap)) / norm.pdf(x)
     scores = run.scores(UnknownRounds())
@@ -76,7 +76,7 @@ def test_unknown_rounds_of_canaries_that_are_always_there_is_a_plain_sum(linear_
 def test_unknown_rounds_has_a_bound_and_no_estimate(linear_run):
     pattern = Poisson(rate=0.5, rounds=8)
     run = linear_run("transform", pattern, rounds=8, noise=0.3, seed=6, pool=200, spare=2000, kinds=("residual",))
-    claim = UnknownRounds().claim(run.planting, noise_multiplier=0.3, delta=DELTA)
+    claim = UnknownRounds().claim(run.schedule, noise_multiplier=0.3, delta=DELTA)
     result = audit_scores(run.scores(UnknownRounds()), delta=DELTA, claim=claim)
     assert result.bound.epsilon > 2 and not result.estimates
     assert any("likelihood ratio" in caveat for caveat in result.caveats)

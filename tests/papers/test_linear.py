@@ -13,10 +13,10 @@ def test_what_a_canary_leaves_is_what_the_server_makes_of_it(momentum):
     rounds = [{"round": place, "clip_norm": clip, "denominator": 40.0} for place, clip in enumerate(clips)]
     found = left_of(rounds, {"momentum": momentum, "learning_rate": 0.56})
     server = ServerSGD(learning_rate=0.56, momentum=momentum)
-    for planted in range(12):
+    for taking_part in range(12):
         state, model = server.init(1), np.zeros(1)
         for number in range(12):
-            mean = np.array([clips[planted] / divisors[planted] if number == planted else 0.0], np.float32)
+            mean = np.array([clips[taking_part] / divisors[taking_part] if number == taking_part else 0.0], np.float32)
             step, state = server.step(state, mean)
             model += step
-        assert found[planted] == pytest.approx(model[0], rel=1e-5)
+        assert found[taking_part] == pytest.approx(model[0], rel=1e-5)

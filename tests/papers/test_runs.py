@@ -95,14 +95,14 @@ def test_a_finished_run_is_only_read(table2, ask, monkeypatch):
 
 
 def test_other_experiments_find_the_runs(table2, ask):
-    name, told = families.chat(ask, 0.0496)
+    name, config = families.chat(ask, 0.0496)
     before = (making._path(ask, name) / "training.json").stat().st_mtime_ns
-    obtain(ask, {name: told})
+    obtain(ask, {name: config})
     assert (making._path(ask, name) / "training.json").stat().st_mtime_ns == before
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(table2, ask, tmp_path, monkeypatch):
-    name, told = families.chat(ask, 0.0986)
+    name, config = families.chat(ask, 0.0986)
     other = Ask(out=tmp_path, changes=TINY, simulations=2)
     save, saved = RunDirectory.save, []
 
@@ -114,34 +114,34 @@ def test_a_killed_run_goes_on_to_the_same_numbers(table2, ask, tmp_path, monkeyp
 
     monkeypatch.setattr(RunDirectory, "save", killed)
     with pytest.raises(KeyboardInterrupt):
-        obtain(other, {name: told})
+        obtain(other, {name: config})
     monkeypatch.undo()
     assert saved == [1, 2, 3] and not RunDirectory(making._path(other, name)).finished
-    resumed = obtain(other, {name: told})[name]
+    resumed = obtain(other, {name: config})[name]
     whole = Trained(making._path(ask, name))
     assert resumed.result.to_json() == whole.result.to_json()
     assert resumed.column("est-all") == whole.column("est-all")
 
 
 def test_a_run_that_never_began_is_made_again(ask, tmp_path, capsys):
-    name, told = families.chat(ask, 0.0986)
+    name, config = families.chat(ask, 0.0986)
     other = Ask(out=tmp_path, changes=TINY, quiet=False)
     path = making._path(other, name)
     path.mkdir(parents=True)
     (path / "secret.json").write_text("{}")
-    assert obtain(other, {name: told})[name].finished.result is not None
+    assert obtain(other, {name: config})[name].finished.result is not None
     said = capsys.readouterr().err  # the time it will take comes first
     assert said.startswith("1 runs to make (0 are there), about ") and "goes on where it stopped" in said
 
 
 def test_files_of_others_are_not_removed(ask, tmp_path):
-    name, told = families.chat(ask, 0.0986)
+    name, config = families.chat(ask, 0.0986)
     other = Ask(out=tmp_path, changes=TINY)
     path = making._path(other, name)
     path.mkdir(parents=True)
     (path / "thesis.txt").write_text("years")
     with pytest.raises(RunDirectoryError, match="thesis"):
-        obtain(other, {name: told})
+        obtain(other, {name: config})
     assert (path / "thesis.txt").is_file()
 
 

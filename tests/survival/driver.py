@@ -282,7 +282,7 @@ def main() -> None:
     from coalmine import assembly, cli, config, training  # noqa: F401 - what children need, so that they need not read it
 
     torch.set_num_threads(1)
-    assembly.federation(told := config.read_config("tiny"), assembly.material(told), 0)
+    assembly.federation(config := config.read_config("tiny"), assembly.load_task(config), 0)
     with tempfile.TemporaryDirectory() as folder:
         for line in sys.stdin:
             print(json.dumps(serve(json.loads(line), f"{folder}/answer")), flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coalmine.assembly import material
+from coalmine.assembly import load_task
 from coalmine.clients import LocalTraining, Trainer
 from coalmine.config import read_config
 
@@ -23,8 +23,8 @@ def alone(coalmine, whole, small):
     """(directory, what `--json` prints) of the run with one worker."""
     out, _ = whole()
     rounds = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
-    told = read_config("tiny", small)
-    size = Trainer(material(told).model, LocalTraining(**told.client.model_dump())).group_size
+    config = read_config("tiny", small)
+    size = Trainer(load_task(config).model, LocalTraining(**config.client.model_dump())).group_size
     assert all(event["clients"] > 2 * size for event in rounds)  # there is work to be shared
     return out, output(coalmine("resume", out, "--json", "--quiet"))
 

@@ -14,7 +14,7 @@ from scipy import special, stats
 from coalmine import accounting, training
 from coalmine._random import stream
 from coalmine.audit import Measured, audit_views
-from coalmine.canaries.planting import Planting
+from coalmine.canaries.schedule import Schedule
 from coalmine.config import read_config
 from coalmine.contracts import Contribution
 from coalmine.estimators.anytime import anytime_epsilons
@@ -50,13 +50,13 @@ def test_clipping_that_is_no_function_of_the_length_gets_whole_vectors(train):
     """Then the mechanism's own door is the only one: here each half of the coordinates is cut on its own."""
     trained = train(*SMALL, mechanism=ByHalves(0.1, 0.5))
     first = trained.done[0]
-    planted, dim = trained.planting.planted(0), trained.job.model.dim
+    taking_part, dim = trained.schedule.taking_part(0), trained.job.model.dim
     expected = np.zeros(dim)
-    for index in planted:
-        expected += ByHalves(0.1, 0.5).client(1e3 * trained.watch.canaries.update(int(index)), _public(trained, 0)).vector
+    for index in taking_part:
+        expected += ByHalves(0.1, 0.5).client(1e3 * trained.recorder.canaries.update(int(index)), _public(trained, 0)).vector
     noise = 0.05 * stream(1, "noise", 0, 0).standard_normal(dim)
     found = first.release.vector * first.release.denominator - first.others * first.release.denominator - noise
-    assert np.abs(found - expected).max() < 0.1 * planted.size * 8 * FLOAT32
+    assert np.abs(found - expected).max() < 0.1 * taking_part.size * 8 * FLOAT32
 
 
 @dataclass(frozen=True)
@@ -82,28 +82,28 @@ def _public(trained, number):
 )
 def test_rounds_are_assigned_before_coins(pattern):
     """What a canary's rounds are does not depend on coins: throwing them anew changes who takes part, not who would have."""
-    drawn = Planting.draw(pattern, pool=50, rounds=8, secret_seed=11)
+    drawn = Schedule.draw(pattern, pool=50, rounds=8, secret_seed=11)
     again = list(pattern.cohorts(50, 8, lambda *names: stream(11, "canaries' rounds", *names)))
     assert all(np.array_equal(one, other) for one, other in zip(drawn.assigned, again, strict=True))
     flipped = replace(drawn, inserted=~drawn.inserted)
     assert np.array_equal(flipped.presence, drawn.presence)
     for number in range(8):
-        both = np.concatenate([drawn.planted(number), flipped.planted(number)])
+        both = np.concatenate([drawn.taking_part(number), flipped.taking_part(number)])
         assert np.array_equal(np.sort(both), drawn.assigned[number])
 
 
 def test_coins_change_nothing_but_who_takes_part(train):
     """With the other coins the same clients come in the same rounds, with the same noise and the same denominator."""
     one = train(*SMALL)
-    other = train(*SMALL, plants={"planting": replace(one.planting, inserted=~one.planting.inserted)})
+    other = train(*SMALL, canary_setup={"schedule": replace(one.schedule, inserted=~one.schedule.inserted)})
     for mine, theirs in zip(one.done, other.done, strict=True):
         assert mine.record["clients"] == theirs.record["clients"]
         assert mine.release.denominator == theirs.release.denominator
-        assert mine.record["canaries"] + theirs.record["canaries"] == one.planting.assigned[mine.number].size
+        assert mine.record["canaries"] + theirs.record["canaries"] == one.schedule.assigned[mine.number].size
     first, twin = one.done[0], other.done[0]
     assert np.array_equal(first.others, twin.others)
-    signs = np.where(one.planting.inserted, 1.0, -1.0)[one.planting.assigned[0]]
-    expected = one.watch.canaries.combine(one.planting.assigned[0], 0.1 * signs) / first.release.denominator
+    signs = np.where(one.schedule.inserted, 1.0, -1.0)[one.schedule.assigned[0]]
+    expected = one.recorder.canaries.combine(one.schedule.assigned[0], 0.1 * signs) / first.release.denominator
     assert np.abs(first.release.vector - twin.release.vector - expected).max() < 1e-7
 
 
@@ -112,14 +112,14 @@ def test_shares_clipping_and_denominators_are_recorded_as_counted_by_hand(train)
     cohorts = list(trained.job.participation.cohorts(30, 3, lambda *names: stream(0, "cohorts", *names)))
     assert trained.job.denominator == 30 / 3 + 60 / 3 / 2
     for number, (done, cohort) in enumerate(zip(trained.done, cohorts, strict=True)):
-        planted = int(trained.planting.inserted[trained.planting.assigned[number]].sum())
+        taking_part = int(trained.schedule.inserted[trained.schedule.assigned[number]].sum())
         record = done.record
-        assert (record["clients"], record["canaries"]) == (cohort.size, planted)
-        assert record["canary_share"] == planted / (cohort.size + planted)
+        assert (record["clients"], record["canaries"]) == (cohort.size, taking_part)
+        assert record["canary_share"] == taking_part / (cohort.size + taking_part)
         assert record["denominator"] == 20.0  # known before coins and cohorts
         unclipped = record["unclipped_clients"] * cohort.size
         assert unclipped == pytest.approx(round(unclipped))
-        assert record["unclipped_with_canaries"] == pytest.approx(unclipped / (cohort.size + planted))
+        assert record["unclipped_with_canaries"] == pytest.approx(unclipped / (cohort.size + taking_part))
         assert record["clients_norm"] == pytest.approx(np.linalg.norm(done.others) * 20 / 0.1)
 
 
@@ -138,7 +138,7 @@ def test_replacing_canaries_take_places_and_keep_the_cohort(train):
 def test_over_long_canaries_move_an_adaptive_clip_norm_and_it_shows(train):
     """By hand: log C falls by rate (share - quantile), the share with noise of its own, canaries among the clipped."""
     changes = (*SMALL, "privacy.adaptive_clipping=true", "privacy.count_noise=2.0", "canaries.pool=120")
-    trained, without = train(*changes), train(*changes, plants={"over_long": 0.01})
+    trained, without = train(*changes), train(*changes, canary_setup={"over_long": 0.01})
     for run in (trained, without):
         clip = run.column("clip_norm")
         for number in range(2):
@@ -178,8 +178,8 @@ def test_a_release_is_a_plain_loop_with_clipping_and_a_sum(train):
             total += update * min(1.0, CLIP / norms[-1])
         assert done.record["unclipped_clients"] == np.mean(np.array(norms) <= CLIP)
         assert np.abs(done.others * job.denominator - total).max() < 2e-5 * CLIP
-        for index in trained.planting.planted(number):
-            total += CLIP * trained.watch.canaries.update(int(index))
+        for index in trained.schedule.taking_part(number):
+            total += CLIP * trained.recorder.canaries.update(int(index))
         total += 0.5 * CLIP * stream(1, "noise", number, 0).standard_normal(total.size)
         assert np.abs(done.release.vector - total / job.denominator).max() < 2e-5 * CLIP
         velocity = 0.9 * velocity + done.release.vector
@@ -205,8 +205,8 @@ def test_a_round_without_clients_is_noise_and_canaries(train, nobody):
     """Cohorts may be empty, as Poisson sampling of few clients makes them."""
     trained = train(*SMALL, *nobody(3))
     for done in trained.done:
-        planted = trained.planting.planted(done.number)
-        expected = trained.watch.canaries.combine(planted, np.full(planted.size, 0.1)).astype(np.float64)
+        taking_part = trained.schedule.taking_part(done.number)
+        expected = trained.recorder.canaries.combine(taking_part, np.full(taking_part.size, 0.1)).astype(np.float64)
         expected += 0.05 * stream(1, "noise", done.number, 0).standard_normal(expected.size)
         assert np.abs(done.release.vector - expected / trained.job.denominator).max() < 1e-8
         assert not done.others.any() and done.record["training_loss"] is None
@@ -263,7 +263,7 @@ def test_what_is_measured_on_the_way_stays_below_what_is_analysed(train, present
     once, above = float(gaussian_epsilon(0.0, 1.0, 1 / 0.5, 1.0, 1e-5)), 0
     for seed in range(20):
         trained = train(*changes, "audit.unused_rows=200", secret_seed=seed)
-        scores = [trained.watch.running_scores_of(number, rows) for number, rows in enumerate(trained.seen)]
+        scores = [trained.recorder.running_scores_of(number, rows) for number, rows in enumerate(trained.seen)]
         measured = anytime_epsilons(np.concatenate(scores), delta=1e-5)[np.cumsum([each.size for each in scores]) - 1]
         assert measured[-1] > 0.3 * once  # it does measure
         above += bool((measured > once).any())
@@ -273,8 +273,10 @@ def test_what_is_measured_on_the_way_stays_below_what_is_analysed(train, present
 def test_events_say_what_is_claimed_and_measured_so_far(tmp_path):
     """The claim grows with the presentations; what is measured is that of all scores so far."""
     changes = ["run.workers=1", "run.evaluate_every=0", "data.held_out=0", "participation.rounds=8", "data.users=40"]
-    told = read_config("tiny", [*changes, "audit.views=['known-others']", "canaries.presentations=4", "audit.unused_rows=200"])
-    events = _events(told, tmp_path / "run", 1)
+    config = read_config(
+        "tiny", [*changes, "audit.views=['known-others']", "canaries.presentations=4", "audit.unused_rows=200"]
+    )
+    events = _events(config, tmp_path / "run", 1)
     for event in events:
         times = event["round"] // 2 + 1
         assert event["epsilon_claimed"] == pytest.approx(float(gaussian_epsilon(0.0, 1.0, times**0.5 / 0.5, 1.0, 1e-5)))
@@ -287,16 +289,16 @@ def test_under_sampling_the_claim_on_the_way_is_for_known_rounds(tmp_path):
     changes = ["run.workers=1", "run.evaluate_every=0", "data.held_out=0", "participation.rounds=4", "data.users=40"]
     changes += ["audit.views=['known-others']", "participation.pattern=poisson", "participation.cohort_size=8"]
     changes += ["privacy.noise_multiplier=2", "canaries.pattern=as-clients", "audit.unused_rows=200"]
-    told = read_config("tiny", changes)
-    for event in _events(told, tmp_path / "run", 1):
+    config = read_config("tiny", changes)
+    for event in _events(config, tmp_path / "run", 1):
         pattern = Poisson(0.2, event["round"] + 1)
         expected = accounting.claim(pattern, noise_multiplier=2.0, delta=1e-5, rounds_known=True).epsilon
         assert event["epsilon_claimed"] == pytest.approx(expected)
         assert event.get("epsilon_measured", 0.0) < expected
 
 
-def _events(told, path, seed):
-    training.run(told, path, secret_seed=seed, quiet=True)
+def _events(config, path, seed):
+    training.run(config, path, secret_seed=seed, quiet=True)
     events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
     return [event for event in events if "round" in event]
 
@@ -321,7 +323,7 @@ def test_a_layer_without_noise_is_located(train):
     wide = ("model.options={hidden=[48, 24]}", "canaries.pool=400", "participation.rounds=6", "audit.layers=true")
     noise = "privacy.noise_multiplier=1"
     right = train(*wide, noise)
-    layers = {layer.name: layer for layer in right.watch.layers}
+    layers = {layer.name: layer for layer in right.recorder.layers}
     assert all(layer.place.stop - layer.place.start >= 500 for layer in layers.values()) and len(layers) == 2
     target = list(layers)[1]
     wrong = train(*wide, noise, mechanism=BareLayer(0.1, 1.0, bare=layers[target].place))
@@ -338,7 +340,7 @@ def test_a_layer_without_noise_is_located(train):
 
 
 def _by_layers(trained):
-    found = [trained.scores("known others", layer=layer) for layer in (None, *trained.watch.layers)]
+    found = [trained.scores("known others", layer=layer) for layer in (None, *trained.recorder.layers)]
     return audit_views([Measured(scores, trained.claim("known others")) for scores in found], delta=trained.delta)
 
 
@@ -346,12 +348,12 @@ def test_within_a_layer_scores_are_those_of_its_own_coordinates(train):
     """A canary's part in a layer of share p has the length sqrt(p): mu = sqrt(p)/sigma. Over both layers, as the whole."""
     trained = train("canaries.pool=600", "audit.layers=true", "model.options={hidden=[40, 30]}", "privacy.noise_multiplier=0.3")
     limit = -float(special.ndtri(FALSE_ALARM / 2))
-    for layer in trained.watch.layers:
+    for layer in trained.recorder.layers:
         share = (layer.place.stop - layer.place.start) / trained.job.model.dim
         scores = trained.scores("known others", layer=layer)
         found = scores.inserted_values / scores.null.spread
         # within a layer the canaries of a transform are not orthogonal: they are in each other's way, by k_t (1-p)/d
-        counts, rounds = trained.column("canaries"), trained.planting.presence[:, trained.planting.inserted].argmax(axis=0)
+        counts, rounds = trained.column("canaries"), trained.schedule.presence[:, trained.schedule.inserted].argmax(axis=0)
         room = counts * (1 - share) / trained.job.model.dim
         expected = np.sqrt(share) / np.sqrt(0.3**2 + room[rounds])
         assert abs(found.mean() - expected.mean()) < limit * np.sqrt(1 / found.size + 2 * expected.mean() ** 2 / 2000)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from coalmine.assembly import Material
-from coalmine.canaries.planting import Planting
+from coalmine.assembly import Task
+from coalmine.canaries.schedule import Schedule
 from coalmine.config import read_config
 from coalmine.contracts import Contribution
 from coalmine.errors import RunDirectoryError
@@ -126,27 +126,27 @@ def test_the_factor_of_the_usual_audit_is_that_of_its_claim(tmp_path):
 def test_known_others_of_sphere_canaries_over_several_presentations(train):
     """The same pairs of canaries meet in round after round. Five standard errors: false-alarm rate 6e-7."""
     changes = ("canaries.family=sphere", "canaries.pool=300", "participation.rounds=8", "privacy.noise_multiplier=0.5")
-    told = train(*changes, "canaries.presentations=8", secret_seed=3)
-    scores = told.scores("known others")
+    config = train(*changes, "canaries.presentations=8", secret_seed=3)
+    scores = config.scores("known others")
     standardised = scores.inserted_values / scores.null.spread
     assert abs(standardised.mean() - np.sqrt(8) / 0.5) < 5 / np.sqrt(standardised.size) + 0.01 * np.sqrt(8) / 0.5
 
 
 def test_resume_does_not_go_on_with_another_mechanism_or_model(tmp_path, monkeypatch):
-    told = read_config("tiny", QUICK)
+    config = read_config("tiny", QUICK)
     from coalmine import training
 
     begun = training._Training.conclude
     monkeypatch.setattr(training._Training, "conclude", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        run(told, tmp_path / "run", mechanism=LittleNoise(1.0, 0.5), secret_seed=5, quiet=True)
+        run(config, tmp_path / "run", mechanism=LittleNoise(1.0, 0.5), secret_seed=5, quiet=True)
     monkeypatch.setattr(training._Training, "conclude", begun)
     with pytest.raises(RunDirectoryError, match="another model, mechanism"):
         resume(tmp_path / "run", quiet=True)
-    given = training.material(told)
-    fewer = Material(given.train.only(given.train.users[:-1]), None, given.model)
+    task = training.load_task(config)
+    fewer = Task(task.train.only(task.train.users[:-1]), None, task.model)
     with pytest.raises(RunDirectoryError, match="other data"):
-        resume(tmp_path / "run", given=fewer, mechanism=LittleNoise(1.0, 0.5), quiet=True)
+        resume(tmp_path / "run", task=fewer, mechanism=LittleNoise(1.0, 0.5), quiet=True)
     assert resume(tmp_path / "run", mechanism=LittleNoise(1.0, 0.5), quiet=True).result.verdict.word == "VIOLATED"
 
 
@@ -175,7 +175,7 @@ def test_what_cannot_work_is_said_before_there_is_a_directory(tmp_path, changes,
 
 def test_rounds_do_not_depend_on_the_coins():
     """The coins come from a stream of their own, after the rounds."""
-    drawn = [Planting.draw(Periods(2), pool=50, rounds=10, secret_seed=seed) for seed in (1, 1, 2)]
+    drawn = [Schedule.draw(Periods(2), pool=50, rounds=10, secret_seed=seed) for seed in (1, 1, 2)]
     flipped = replace(drawn[0], inserted=~drawn[0].inserted)
     assert all(np.array_equal(*pair) for pair in zip(drawn[0].assigned, flipped.assigned, strict=True))
     assert np.array_equal(drawn[0].inserted, drawn[1].inserted)

@@ -35,7 +35,7 @@ def means(trained, name):
 
 def own_rounds(trained):
     """The round of every inserted canary, of canaries that have one."""
-    return trained.planting.presence[:, trained.planting.inserted].argmax(axis=0)
+    return trained.schedule.presence[:, trained.schedule.inserted].argmax(axis=0)
 
 
 def squares(trained, family, clients):
@@ -50,7 +50,7 @@ def squares(trained, family, clients):
 def standard_error(trained, mean):
     """Of a mean of standardised scores: one for every canary, and the length of every released vector (J3, to first order)."""
     dim, rounds = trained.job.model.dim, np.unique(own_rounds(trained)).size
-    return np.sqrt(1 / trained.planting.inserted.sum() + 2 * mean**2 / (dim * rounds))
+    return np.sqrt(1 / trained.schedule.inserted.sum() + 2 * mean**2 / (dim * rounds))
 
 
 # ---------------------------------------------------------------------------------------------------- (a) without real clients
@@ -75,7 +75,7 @@ def test_without_clients_scores_have_the_mean_of_the_closed_form(train, nobody, 
 def test_without_clients_and_in_one_round_all_views_agree(train, nobody, family):
     """Algorithm 1 of the papers: one release, its cosine. The variance of J1 and J3 is (S - k/d)/S and (S - 1/d)/S."""
     trained = train(*nobody(1), f"canaries.family={family}", "canaries.pool=800", "server.momentum=0", secret_seed=4)
-    dim, count, sigma = trained.job.model.dim, int(trained.planting.inserted.sum()), 0.5
+    dim, count, sigma = trained.job.model.dim, int(trained.schedule.inserted.sum()), 0.5
     whole = sigma**2 + count / dim
     cosines = np.sqrt(dim) * trained.scores("final model").inserted_values
     assert abs(cosines.mean() - whole**-0.5) < 3 * standard_error(trained, whole**-0.5)
@@ -138,8 +138,8 @@ def test_a_round_shows_what_noise_and_clients_leave(at, family, sigma):
     trained = at(sigma, family)
     assert trained.column("clients_norm").max() > 5  # clients are aligned: more than the root of their number
     expected = 1 / np.sqrt(squares(trained, family, clients=True)[own_rounds(trained)])
-    found = anytime_scores(trained.watch.sightings(trained, "mean"), trained.planting, trained.watch.canaries)
-    assert found.size == trained.planting.inserted.sum()
+    found = anytime_scores(trained.recorder.projections(trained, "mean"), trained.schedule, trained.recorder.canaries)
+    assert found.size == trained.schedule.inserted.sum()
     assert abs(found.mean() - expected.mean()) < LIMIT * standard_error(trained, expected.mean())
 
 
@@ -228,11 +228,11 @@ def test_leakage_rises_with_presentations(train, name):
     rising, rise = isotonic([means(trained, name) for trained in runs])
     assert rising and rise > (LIMIT if name != "final model" else 0)
     for count, trained in zip(presented, runs, strict=True):
-        assert (trained.planting.times == count).all()
+        assert (trained.schedule.times == count).all()
         assert trained.claim(name).game.participation == str(Repeated(count))
         if name == "known others":
             mean = means(trained, name).mean()
-            error = np.hypot(standard_error(trained, count**0.5), count**0.5 / np.sqrt(2 * trained.watch.spare))
+            error = np.hypot(standard_error(trained, count**0.5), count**0.5 / np.sqrt(2 * trained.recorder.spare))
             assert abs(mean - count**0.5) < LIMIT * error
 
 
@@ -283,8 +283,8 @@ QUIET = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0.1", "privacy.
 
 def audited(tmp_path, *changes, secret_seed=5, preset="tiny"):
     """A whole run with its directory: (its result, its events)."""
-    told = read_config(preset, [*QUIET, *changes])
-    finished = training.run(told, tmp_path / "run", secret_seed=secret_seed, quiet=True)
+    config = read_config(preset, [*QUIET, *changes])
+    finished = training.run(config, tmp_path / "run", secret_seed=secret_seed, quiet=True)
     assert AuditResult.load(tmp_path / "run") == finished.result
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     return finished.result, [event for event in events if "round" in event]

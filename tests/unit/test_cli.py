@@ -419,14 +419,14 @@ def test_a_directory_with_the_name_of_a_file(run, tmp_path):
 
 
 def test_plan(run):
-    given = ("--claim", 10, "--delta", "1e-5", "--canaries", 20)
-    shown, found = run("plan", *given), run("plan", *given, "--json", "--quiet")
+    task = ("--claim", 10, "--delta", "1e-5", "--canaries", 20)
+    shown, found = run("plan", *task), run("plan", *task, "--json", "--quiet")
     assert (shown.code, found.code) == (0, 0)
     assert shown.err == "planning by simulation, a few seconds\n" and found.err == ""
     assert shown.out.startswith("Plan for a claim: epsilon = 10 at delta = 1e-05, confidence 95%")
     design = {"inserted": 20, "held_out": None, "slack": pytest.approx(math.log(3.18)), "pool": None, "directions": None}
     assert found.json["design"] == design  # of the canaries that `run` plants
-    assert run("plan", *given, "--family", "sphere", "--json", "--quiet").json["design"]["slack"] == 0.0
+    assert run("plan", *task, "--family", "sphere", "--json", "--quiet").json["design"]["slack"] == 0.0
     assert found.json["ceilings"]["band"] == "inf"
     assert found.json["sufficient"] is True
 

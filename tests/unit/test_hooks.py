@@ -8,7 +8,7 @@ import pytest
 
 from coalmine import hooks
 from coalmine.config import Config, fingerprint, read_config
-from coalmine.hooks import HOOKS, Telling, hooks_of
+from coalmine.hooks import HOOKS, HookRunner, hooks_of
 
 
 def errors(directory):
@@ -17,7 +17,7 @@ def errors(directory):
 
 def test_every_hook_hears_every_event(tmp_path):
     first, second = [], []
-    with Telling([first.append, second.append], tmp_path) as tell:
+    with HookRunner([first.append, second.append], tmp_path) as tell:
         tell("start", {"round": 0})
         tell("round", {"round": 0, "loss": 1.5})
     assert first == second == [{"event": "start", "round": 0}, {"event": "round", "round": 0, "loss": 1.5}]
@@ -31,10 +31,10 @@ def test_what_a_hook_does_to_its_event_is_its_own(tmp_path):
         event["inner"].clear()
         event.clear()
 
-    given = {"inner": {"deep": [1]}}
-    with Telling([spoil, heard.append], tmp_path) as tell:
-        tell("round", given)
-    assert heard == [{"event": "round", "inner": {"deep": [1]}}] and given == {"inner": {"deep": [1]}}
+    task = {"inner": {"deep": [1]}}
+    with HookRunner([spoil, heard.append], tmp_path) as tell:
+        tell("round", task)
+    assert heard == [{"event": "round", "inner": {"deep": [1]}}] and task == {"inner": {"deep": [1]}}
 
 
 class Odd(BaseException):
@@ -51,7 +51,7 @@ def test_a_hook_that_raises_is_reported_once_and_left_out(tmp_path, capsys, erro
         calls.append(event)
         raise error
 
-    with Telling([bad, heard.append], tmp_path) as tell:
+    with HookRunner([bad, heard.append], tmp_path) as tell:
         for number in range(3):
             tell("round", {"round": number})
     assert (len(calls), len(heard)) == (1, 3)
@@ -67,7 +67,7 @@ def test_ctrl_c_is_the_users(tmp_path):
     def interrupted(event):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), Telling([interrupted], tmp_path) as tell:
+    with pytest.raises(KeyboardInterrupt), HookRunner([interrupted], tmp_path) as tell:
         tell("round", {})
 
 
@@ -86,7 +86,7 @@ def test_hooks_are_closed_even_after_an_error_and_closing_may_fail(tmp_path, cap
             if self.error:
                 raise self.error
 
-    with pytest.raises(ZeroDivisionError), Telling([Closing("a", OSError("full")), Closing("b")], tmp_path):
+    with pytest.raises(ZeroDivisionError), HookRunner([Closing("a", OSError("full")), Closing("b")], tmp_path):
         raise ZeroDivisionError
     assert closed == ["a", "b"]
     assert "hook a failed" in capsys.readouterr().err
@@ -103,7 +103,7 @@ def test_a_hook_that_failed_is_closed_once_whatever_that_does(tmp_path):
             closed.append(self)
             raise Odd("second")
 
-    with Telling([Bad()], tmp_path) as tell:
+    with HookRunner([Bad()], tmp_path) as tell:
         tell("start", {})
         assert len(closed) == 1
         tell("round", {})
@@ -119,7 +119,7 @@ def test_an_error_that_cannot_say_what_it_is_stays_in(tmp_path, capsys):
     def bad(event):
         raise Mute
 
-    with Telling([bad], tmp_path) as tell:
+    with HookRunner([bad], tmp_path) as tell:
         tell("round", {})
     assert "Mute: (its message cannot be shown)" in capsys.readouterr().err
 
@@ -142,7 +142,7 @@ def test_attributes_that_raise_stay_in(tmp_path, capsys):
         def __getattr__(self, name):
             raise Odd(name)
 
-    with Telling([Property(), Everything()], tmp_path) as tell:
+    with HookRunner([Property(), Everything()], tmp_path) as tell:
         tell("round", {})
     said = capsys.readouterr().err
     assert "hook property failed and is left out: RuntimeError: no close" in said and "hook Everything failed" in said
@@ -159,7 +159,7 @@ def test_a_failure_that_cannot_be_reported_does_not_raise(tmp_path, monkeypatch)
 
     monkeypatch.setattr(sys, "stderr", None)
     (tmp_path / "hooks").write_text("a file where the folder should be")
-    with Telling([Nameless()], tmp_path) as tell:
+    with HookRunner([Nameless()], tmp_path) as tell:
         tell("start", {})
 
 
@@ -181,7 +181,7 @@ def test_two_equal_hooks_are_two(tmp_path):
                 raise ValueError
 
     good, bad = Equal(False), Equal(True)
-    with Telling(hooks_of([bad, good]), tmp_path) as tell:
+    with HookRunner(hooks_of([bad, good]), tmp_path) as tell:
         tell("start", {})
         tell("end", {})
     assert (bad.heard, good.heard) == (1, 2)
@@ -225,9 +225,9 @@ def test_only_finite_numbers_are_metrics():
 
 
 def test_the_configuration_names_writers():
-    told = read_config("tiny", ['run.hooks=["tensorboard", "wandb"]'])
-    assert told.run.hooks == ("tensorboard", "wandb")
-    assert fingerprint(told) == fingerprint(read_config("tiny")), "who listens does not change a result"
+    config = read_config("tiny", ['run.hooks=["tensorboard", "wandb"]'])
+    assert config.run.hooks == ("tensorboard", "wandb")
+    assert fingerprint(config) == fingerprint(read_config("tiny")), "who listens does not change a result"
     with pytest.raises(ValueError, match=r"run\.hooks"):
         read_config("tiny", ['run.hooks=["telegraph"]'])
 

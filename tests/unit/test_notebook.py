@@ -9,7 +9,7 @@ import pytest
 
 from coalmine import AuditResult, Claim, CosineNull, GaussianNull, MaxNull, Scores, audit_scores, bound_band
 from coalmine.drawing import Picture, svg
-from coalmine.result import Beside
+from coalmine.result import SecondaryView
 
 SCORES = Scores.of(np.linspace(-1, 3, 100), np.linspace(-2, 2, 200))
 ALLOWED = {"div", "p", "span", "table", "tbody", "tr", "th", "td", "ul", "li", "b", "svg", "path", "rect", "text"}
@@ -57,7 +57,7 @@ def test_the_text_has_the_colour_of_the_page():
 
 
 def test_other_views_are_shown():
-    beside = Beside("every <i>release</i>", "s", None, bound_band(SCORES, delta=1e-5), None)
+    beside = SecondaryView("every <i>release</i>", "s", None, bound_band(SCORES, delta=1e-5), None)
     said = words_of(replace(KINDS["CONSISTENT"](), views=(beside,))._repr_html_())
     assert str(beside) in said
 
@@ -65,7 +65,7 @@ def test_other_views_are_shown():
 def test_every_string_is_escaped():
     bad = "<script>alert(1)</script>&\"'<img src=x onerror=y>"
     result = KINDS["VIOLATED"]()
-    beside = Beside(bad, bad, None, result.bound, None)
+    beside = SecondaryView(bad, bad, None, result.bound, None)
     bad_result = replace(
         result,
         verdict=replace(result.verdict, reason=bad),

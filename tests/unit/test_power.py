@@ -205,10 +205,10 @@ def test_the_best_guesses_are_no_worse_than_the_default_and_need_no_scores():
 
 @pytest.mark.parametrize("wrong", [{"canaries": 1}, {"epsilon": 0.0}, {"delta": 0.0}])
 def test_guesses_need_sensible_numbers(wrong):
-    given = {"canaries": 100, "epsilon": 3.0, "delta": 1e-5, "confidence": 0.95, **wrong}
-    canaries, epsilon = given.pop("canaries"), given.pop("epsilon")
+    task = {"canaries": 100, "epsilon": 3.0, "delta": 1e-5, "confidence": 0.95, **wrong}
+    canaries, epsilon = task.pop("canaries"), task.pop("epsilon")
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        best_guesses(canaries, epsilon, **given)
+        best_guesses(canaries, epsilon, **task)
 
 
 # the plan
@@ -239,7 +239,7 @@ def test_a_plan_says_when_nothing_can_be_found(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "named"),
+    ("numbers", "named"),
     [
         ({"claim": 0.0}, "claim"),
         ({"claim": math.nan}, "claim"),
@@ -248,10 +248,10 @@ def test_a_plan_says_when_nothing_can_be_found(monkeypatch):
         ({"confidence": 95}, "confidence"),
     ],
 )
-def test_a_plan_needs_sensible_numbers(given, named):
-    given = {"claim": 3.0, "delta": 1e-5, **given}
+def test_a_plan_needs_sensible_numbers(numbers, named):
+    numbers = {"claim": 3.0, "delta": 1e-5, **numbers}
     with pytest.raises(ValueError, match=named):
-        plan(given.pop("claim"), **given)
+        plan(numbers.pop("claim"), **numbers)
 
 
 def test_an_unknown_method_lists_the_known_ones():

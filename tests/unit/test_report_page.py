@@ -199,10 +199,10 @@ def test_the_configuration_of_the_page_names_no_folder(tmp_path):
     )
     from coalmine.report.evidence import run_config
 
-    told, about = run_config(tmp_path)
-    assert "someone" not in json.dumps(told) and about == {}
-    assert told["run"] == {}
-    assert told["participation"]["trace"] == "trace.csv"
+    config, about = run_config(tmp_path)
+    assert "someone" not in json.dumps(config) and about == {}
+    assert config["run"] == {}
+    assert config["participation"]["trace"] == "trace.csv"
 
 
 def test_directories_that_have_no_audit(finished, tmp_path):
@@ -343,8 +343,8 @@ def test_the_shown_configuration_is_toml_whatever_it_holds():
 
     from coalmine.report.evidence import tomllib
 
-    told = {"a b": {"list": [{"x": 1}, {"y": [1.5, float("inf")]}], "when": datetime.date(2020, 1, 1), "text": 'é\u007f"\\'}}
-    assert tomllib.loads(facts.toml(told)) == told
+    config = {"a b": {"list": [{"x": 1}, {"y": [1.5, float("inf")]}], "when": datetime.date(2020, 1, 1), "text": 'é\u007f"\\'}}
+    assert tomllib.loads(facts.toml(config)) == config
 
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
@@ -414,7 +414,7 @@ def test_numbers_beyond_all_measure(finished, page, tmp_path):
     with pytest.raises(InputFileError, match="nested too deeply"):
         report(out)
     (out / "result.json").write_text(text)
-    told = (out / "config.toml").read_text()
-    (out / "config.toml").write_text(told + f"\n[canaries_too]\nover_long = {huge}\n")
+    config = (out / "config.toml").read_text()
+    (out / "config.toml").write_text(config + f"\n[canaries_too]\nover_long = {huge}\n")
     with pytest.raises(InputFileError, match="longer than 64 bits"):
         report(out)

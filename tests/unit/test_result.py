@@ -315,9 +315,9 @@ def test_the_setting_must_say_what_the_scores_are(name):
 
 
 def test_plain_takes_numbers_of_numpy_and_refuses_nan():
-    given = {"a": np.int64(3), "b": np.float32(0.5), "c": np.bool_(True), "d": (-np.inf, None), "e": 2}
-    assert plain(given) == {"a": 3, "b": 0.5, "c": True, "d": ["-inf", None], "e": 2}
-    assert json.dumps(plain(given))
+    task = {"a": np.int64(3), "b": np.float32(0.5), "c": np.bool_(True), "d": (-np.inf, None), "e": 2}
+    assert plain(task) == {"a": 3, "b": 0.5, "c": True, "d": ["-inf", None], "e": 2}
+    assert json.dumps(plain(task))
     with pytest.raises(ValueError, match="NaN"):
         plain({"a": float("nan")})
 

@@ -12,7 +12,7 @@ from coalmine import Epochs, FixedSize, GaussianNull, Once, Periods, Poisson, Re
 from coalmine.accounting import claim, game
 from coalmine.audit import audit_scores
 from coalmine.canaries import SphereCanaries, TransformCanaries
-from coalmine.canaries.planting import Planting
+from coalmine.canaries.schedule import Schedule
 from coalmine.errors import AssignmentError, AuditError, MismatchError, NonFiniteError, NotEnoughCanariesError
 from coalmine.estimators import bound_one_run
 from coalmine.estimators.anytime import anytime_epsilons
@@ -31,9 +31,9 @@ from coalmine.views import (
     choose_null,
     groups_of,
     matched_filter,
-    reach_of,
+    norms_in_group,
+    project_row,
     round_scores,
-    sight,
     stack,
 )
 
@@ -49,16 +49,16 @@ ALL = [
 PATTERNS = [Once(), Periods(8), Epochs(2), Poisson(rate=0.1, rounds=16), FixedSize(cohort_size=4, population=30, rounds=16)]
 
 
-def planting(pattern, pool=30, rounds=16, seed=1):
-    return Planting.draw(pattern, pool=pool, rounds=rounds, secret_seed=seed)
+def schedule(pattern, pool=30, rounds=16, seed=1):
+    return Schedule.draw(pattern, pool=pool, rounds=rounds, secret_seed=seed)
 
 
 @pytest.mark.parametrize("view", ALL, ids=lambda view: view.name)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: type(pattern).__name__)
 def test_the_game_of_a_view_is_that_of_its_claim(view, pattern):
-    planted = planting(pattern)
-    found = view.claim(planted, noise_multiplier=2.0, delta=DELTA)
-    assert isinstance(view, View) and found.game == view.game(planted)
+    taking_part = schedule(pattern)
+    found = view.claim(taking_part, noise_multiplier=2.0, delta=DELTA)
+    assert isinstance(view, View) and found.game == view.game(taking_part)
     sampled = isinstance(pattern, (Poisson, FixedSize))
     assert found.game.knowledge == ("rounds unknown" if sampled and not view.knows_rounds else "rounds known")
     assert found.game.participation == str(pattern)
@@ -69,10 +69,10 @@ def test_canaries_that_replace_clients_have_another_relation(linear_run):
     view = KnownRounds(relation="replace-one", unit="example")
     scores = run.scores(view)
     assert scores.game == game(Once(), relation="replace-one", unit="example")
-    assert view.claim(run.planting, noise_multiplier=1.0, delta=DELTA).epsilon == approx(9.997, abs=1e-3)
+    assert view.claim(run.schedule, noise_multiplier=1.0, delta=DELTA).epsilon == approx(9.997, abs=1e-3)
     with pytest.raises(MismatchError, match="relation"):
         judge(
-            KnownRounds().claim(run.planting, noise_multiplier=1.0, delta=DELTA), bound_band(scores, delta=DELTA), scores.game
+            KnownRounds().claim(run.schedule, noise_multiplier=1.0, delta=DELTA), bound_band(scores, delta=DELTA), scores.game
         )
 
 
@@ -97,20 +97,24 @@ def test_known_rounds_under_sampling_are_claimed_by_the_mean_over_their_number()
 
 @pytest.mark.parametrize("family", ["transform", "sphere"])
 def test_the_two_nulls_fill_the_table_differently(linear_run, family):
-    run = linear_run(family, Periods(2), rounds=4, noise=1.0, seed=1, dim=1000, pool=30, spare=100, kinds=("mean", "drift"))
+    run = linear_run(
+        family, Periods(2), rounds=4, noise=1.0, seed=1, dim=1000, pool=30, spare=100, kinds=("mean", "total_change")
+    )
     for view in (FinalModel(), EveryRelease(), KnownRounds()):
         law, unused = run.scores(view), run.scores(view, "unused")
         assert law.null is not None and law.assignment == "coins" and law.value.size == 30
         assert unused.null is None and unused.assignment == "fixed" and unused.value.size == 130
         assert unused.labels["canary"].tolist() == list(range(130)) and not unused.inserted[30:].any()
-        assert (law.inserted == run.planting.inserted).all() and law.dim == 1000 and law.view == view.name
+        assert (law.inserted == run.schedule.inserted).all() and law.dim == 1000 and law.view == view.name
         with pytest.raises(AssignmentError):  # unused directions had no coin
             bound_one_run(unused, delta=DELTA)
 
 
 def test_the_laws(linear_run):
     runs = {
-        family: linear_run(family, Once(), rounds=3, noise=1.0, seed=1, dim=1000, pool=30, spare=100, kinds=("mean", "drift"))
+        family: linear_run(
+            family, Once(), rounds=3, noise=1.0, seed=1, dim=1000, pool=30, spare=100, kinds=("mean", "total_change")
+        )
         for family in ("transform", "sphere")
     }
     sphere, transform = runs["sphere"], runs["transform"]
@@ -119,7 +123,7 @@ def test_the_laws(linear_run):
     slack = math.log(3.18)
     assert transform.scores(EveryRelease()).null == MaxNull(GaussianNull(1000**-0.5, slack=slack), 3)
     assert transform.scores(KnownRounds()).null == GaussianNull(slack=slack)
-    seen, inserted = transform.seen["drift"], transform.planting.inserted
+    seen, inserted = transform.seen["total_change"], transform.schedule.inserted
     rest = seen.norm[0] ** 2 - (seen.inner[0, :30][inserted] ** 2).sum()
     expected = math.sqrt(rest / (1000 - inserted.sum())) / seen.norm[0]
     final = transform.scores(FinalModel()).null
@@ -172,23 +176,23 @@ def test_the_null_is_chosen_by_the_claim():
 
 def test_what_does_not_belong_together_is_refused(linear_run):
     run = linear_run("transform", Once(), rounds=3, noise=1.0, seed=1, dim=1000, pool=30, spare=50)
-    seen, planted, canaries = run.seen["mean"], run.planting, run.canaries
+    seen, taking_part, canaries = run.seen["mean"], run.schedule, run.canaries
     with pytest.raises(MismatchError, match="'residual'"):
-        KnownOthers().scores(seen, planted, canaries)
+        KnownOthers().scores(seen, taking_part, canaries)
     with pytest.raises(MismatchError, match="one run"):
-        KnownRounds().scores(seen, planting(Once(), pool=29, rounds=3), canaries)
+        KnownRounds().scores(seen, schedule(Once(), pool=29, rounds=3), canaries)
     with pytest.raises(MismatchError, match="rounds"):
-        KnownRounds().scores(seen, planting(Once(), rounds=2), canaries)
+        KnownRounds().scores(seen, schedule(Once(), rounds=2), canaries)
     with pytest.raises(MismatchError, match="one vector"):
-        FinalModel().scores(replace(seen, kind="drift"), planted, canaries)
+        FinalModel().scores(replace(seen, kind="total_change"), taking_part, canaries)
     with pytest.raises(ValueError, match="null='exact'"):
-        KnownRounds().scores(seen, planted, canaries, null="exact")
+        KnownRounds().scores(seen, taking_part, canaries, null="exact")
     broken = seen.inner.copy()
     broken[2, 7] = np.nan
     with pytest.raises(NonFiniteError, match="round 2"):
-        EveryRelease().scores(replace(seen, inner=broken), planted, canaries)
+        EveryRelease().scores(replace(seen, inner=broken), taking_part, canaries)
     with pytest.raises(MismatchError, match="'mean' or 'residual'"):
-        anytime_scores(replace(seen, kind="step"), planted, canaries)
+        anytime_scores(replace(seen, kind="step"), taking_part, canaries)
 
 
 def test_several_rounds_have_no_law_without_unused_directions(linear_run):
@@ -200,12 +204,21 @@ def test_several_rounds_have_no_law_without_unused_directions(linear_run):
 
 def test_a_vector_of_zeros_has_cosine_zero(linear_run):
     run = linear_run(
-        "transform", Once(), rounds=1, noise=0.0, seed=1, dim=1000, pool=20, effect=0.0, spare=50, kinds=("mean", "drift")
+        "transform",
+        Once(),
+        rounds=1,
+        noise=0.0,
+        seed=1,
+        dim=1000,
+        pool=20,
+        effect=0.0,
+        spare=50,
+        kinds=("mean", "total_change"),
     )
     for view in (FinalModel(), EveryRelease(), KnownRounds()):
         for null in ("law", "unused"):
             assert (run.scores(view, null).value == 0).all()
-    assert (anytime_scores(run.seen["mean"], run.planting, run.canaries) == 0).all()
+    assert (anytime_scores(run.seen["mean"], run.schedule, run.canaries) == 0).all()
 
 
 @pytest.mark.parametrize("family", ["transform", "sphere"])
@@ -223,53 +236,53 @@ def test_without_noise_the_separation_is_huge_and_nothing_breaks(linear_run, fam
 
 @pytest.mark.parametrize("family", ["transform", "sphere"])
 def test_one_round_and_one_canary(linear_run, family):
-    seed = next(seed for seed in range(9) if Planting.draw(Once(), pool=1, rounds=1, secret_seed=seed).inserted[0])
+    seed = next(seed for seed in range(9) if Schedule.draw(Once(), pool=1, rounds=1, secret_seed=seed).inserted[0])
     run = linear_run(
-        family, Once(), rounds=1, noise=0.1, seed=seed, dim=1000, pool=1, spare=50, kinds=("mean", "residual", "drift")
+        family, Once(), rounds=1, noise=0.1, seed=seed, dim=1000, pool=1, spare=50, kinds=("mean", "residual", "total_change")
     )
     for view in (FinalModel(), EveryRelease(), KnownRounds(), KnownOthers()):
         assert run.scores(view).value.shape == (1,) and run.scores(view, "unused").value.shape == (51,)
-    other = next(seed for seed in range(9) if not Planting.draw(Once(), pool=1, rounds=1, secret_seed=seed).inserted[0])
+    other = next(seed for seed in range(9) if not Schedule.draw(Once(), pool=1, rounds=1, secret_seed=seed).inserted[0])
     with pytest.raises(NotEnoughCanariesError, match="was inserted"):
         linear_run(family, Once(), rounds=1, noise=0.1, seed=other, dim=1000, pool=1, spare=50).scores(KnownRounds())
 
 
 def test_canaries_without_a_round_are_left_out_where_rounds_are_known(linear_run):
     run = linear_run("transform", Poisson(rate=0.2, rounds=4), rounds=4, noise=1.0, seed=1, dim=1000, pool=60, spare=100)
-    somewhere = np.flatnonzero(run.planting.times > 0)
+    somewhere = np.flatnonzero(run.schedule.times > 0)
     assert 0 < somewhere.size < 60
     assert run.scores(KnownRounds()).labels["canary"].tolist() == somewhere.tolist()
     assert run.scores(EveryRelease()).value.size == 60
-    nowhere = replace(run.planting, assigned=tuple(np.empty(0, dtype=np.int64) for _ in range(4)))
+    nowhere = replace(run.schedule, assigned=tuple(np.empty(0, dtype=np.int64) for _ in range(4)))
     with pytest.raises(NotEnoughCanariesError, match="any of these rounds"):
         KnownRounds().scores(run.seen["mean"], nowhere, run.canaries)
 
 
 def test_the_largest_cosine_by_hand():
     canaries = TransformCanaries(1000, 2, secret_seed=1)
-    planted = Planting(Once(), 2, (np.array([0]), np.array([1]), np.array([], dtype=np.int64)), np.array([True, False]))
+    taking_part = Schedule(Once(), 2, (np.array([0]), np.array([1]), np.array([], dtype=np.int64)), np.array([True, False]))
     vectors = [canaries.update(0) * 3 + canaries.update(1) * 4, -canaries.update(0), np.zeros(1000, dtype=np.float32)]
-    rows = [sight(canaries, vector) for vector in vectors]
+    rows = [project_row(canaries, vector) for vector in vectors]
     seen = stack(rows, kind="mean", rounds=[0, 1, 2], amplitude=1.0, pool=2, dim=1000)
-    assert EveryRelease().scores(seen, planted, canaries).value == approx([0.6, 0.8], abs=1e-5)
-    assert EveryRelease().scores(replace(seen, inner=-seen.inner), planted, canaries).value == approx([1.0, 0.0], abs=1e-5)
+    assert EveryRelease().scores(seen, taking_part, canaries).value == approx([0.6, 0.8], abs=1e-5)
+    assert EveryRelease().scores(replace(seen, inner=-seen.inner), taking_part, canaries).value == approx([1.0, 0.0], abs=1e-5)
 
 
 def test_a_group_limits_what_is_seen():
     canaries, unused, place = SphereCanaries(1200, 5, secret_seed=1), TransformCanaries(1200, 7, secret_seed=2), slice(100, 700)
     vector = np.random.default_rng(0).standard_normal(1200)
-    reach = reach_of(canaries, place, unused=unused)
-    seen = sight(canaries, vector, unused=unused, group=place, reach=reach)
+    norm_in_group = norms_in_group(canaries, place, unused=unused)
+    seen = project_row(canaries, vector, unused=unused, group=place, norm_in_group=norm_in_group)
     assert seen.norm == approx(np.linalg.norm(vector[place]), rel=1e-12) and seen.inner.shape == (12,)
     inside = canaries.update(3).astype(float)[place]
     assert seen.inner[3] == approx(inside @ vector[place] / np.linalg.norm(inside), rel=1e-4)
     with pytest.raises(ValueError, match="belong together"):
-        sight(canaries, vector, group=place)
+        project_row(canaries, vector, group=place)
     with pytest.raises(ValueError, match="one entry per direction"):
-        sight(canaries, vector, group=place, reach=reach)
-    planted = Planting(Once(), 5, (np.arange(5),), np.array([True, False, True, False, True]))
-    rows = stack([seen], kind="mean", rounds=[0], amplitude=1.0, pool=5, dim=600, group="layer", reach=reach)
-    scores = KnownRounds().scores(rows, planted, canaries)
+        project_row(canaries, vector, group=place, norm_in_group=norm_in_group)
+    taking_part = Schedule(Once(), 5, (np.arange(5),), np.array([True, False, True, False, True]))
+    rows = stack([seen], kind="mean", rounds=[0], amplitude=1.0, pool=5, dim=600, group="layer", norm_in_group=norm_in_group)
+    scores = KnownRounds().scores(rows, taking_part, canaries)
     assert scores.view == "known rounds, within layer" and scores.null == CosineNull(600) and scores.dim == 600
     assert scores.value == approx(seen.inner[:5] / seen.norm)
 
@@ -284,7 +297,7 @@ def test_rows_that_do_not_fit_are_refused():
     vector = np.ones(1000)
     with pytest.raises(ValueError, match="same columns"):
         stack(
-            [sight(canaries, vector), sight(canaries, vector, spare=2)],
+            [project_row(canaries, vector), project_row(canaries, vector, spare=2)],
             kind="mean",
             rounds=[0, 1],
             amplitude=1.0,
@@ -292,22 +305,22 @@ def test_rows_that_do_not_fit_are_refused():
             dim=1000,
         )
     with pytest.raises(ValueError, match="one whole number"):
-        stack([sight(canaries, vector)], kind="mean", rounds=[0, 1], amplitude=1.0, pool=3, dim=1000)
+        stack([project_row(canaries, vector)], kind="mean", rounds=[0, 1], amplitude=1.0, pool=3, dim=1000)
     with pytest.raises(ValueError, match="kind"):
-        stack([sight(canaries, vector)], kind="median", rounds=[0], amplitude=1.0, pool=3, dim=1000)
+        stack([project_row(canaries, vector)], kind="median", rounds=[0], amplitude=1.0, pool=3, dim=1000)
 
 
 @pytest.mark.parametrize("family", ["transform", "sphere"])
 def test_running_scores_come_round_by_round(linear_run, family):
     run = linear_run(family, Periods(2), rounds=6, noise=0.5, seed=1, dim=2000, pool=60, spare=100)
-    seen, planted = run.seen["mean"], run.planting
-    whole = anytime_scores(seen, planted, run.canaries)
-    assert whole.size == planted.times[planted.inserted].sum()
+    seen, taking_part = run.seen["mean"], run.schedule
+    whole = anytime_scores(seen, taking_part, run.canaries)
+    assert whole.size == taking_part.times[taking_part.inserted].sum()
     unused = TransformCanaries(2000, 100, secret_seed=1 + 10**6) if family == "sphere" else None
     parts = []
     for number, row in enumerate(seen.inner):
-        found = type(sight(run.canaries, np.ones(2000), unused=unused))(row, float(seen.norm[number]))
-        parts.append(round_scores(found, planted, run.canaries, number))
+        found = type(project_row(run.canaries, np.ones(2000), unused=unused))(row, float(seen.norm[number]))
+        parts.append(round_scores(found, taking_part, run.canaries, number))
     assert np.concatenate(parts) == approx(whole, rel=1e-12)
     assert abs(whole.mean() - 2.0) < 5 * whole.size**-0.5 + 0.1 and whole.std() < 1.3
     assert (np.diff(anytime_epsilons(whole, delta=DELTA)[20:]) > -0.5).all() and anytime_epsilons(whole, delta=DELTA)[-1] > 0
@@ -321,6 +334,6 @@ def test_patterns_that_coincide_are_filtered_once():
 
 
 def test_every_view_is_listed_and_says_what_it_sees():
-    assert {kind().sees for kind in VIEWS.values()} == {"drift", "mean", "residual"}
-    assert FinalModel(whole_model=True).sees == "model" and EveryRelease(post_momentum=True).sees == "step"
+    assert {kind().needs for kind in VIEWS.values()} == {"total_change", "mean", "residual"}
+    assert FinalModel(whole_model=True).needs == "model" and EveryRelease(post_momentum=True).needs == "step"
     assert len({view.name for view in ALL}) == len(ALL)

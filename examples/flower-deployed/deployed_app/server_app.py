@@ -13,15 +13,15 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train, audited."""
-    told, rounds = context.run_config, int(context.run_config["rounds"])
-    audit = Audit(delta=1e-5, rounds=rounds, pool=int(told["canaries"]), out=str(told["audit-dir"]))  # 1
+    config, rounds = context.run_config, int(context.run_config["rounds"])
+    audit = Audit(delta=1e-5, rounds=rounds, pool=int(config["canaries"]), out=str(config["audit-dir"]))  # 1
     strategy = DifferentialPrivacyServerSideFixedClipping(
-        FedAvg(fraction_evaluate=0.0, min_train_nodes=2, min_available_nodes=int(told["least-nodes"])),
-        noise_multiplier=float(told["noise-multiplier"]),
-        clipping_norm=float(told["clip-norm"]),
-        num_sampled_clients=int(told["clients"]) + audit.places,  # 2
+        FedAvg(fraction_evaluate=0.0, min_train_nodes=2, min_available_nodes=int(config["least-nodes"])),
+        noise_multiplier=float(config["noise-multiplier"]),
+        clipping_norm=float(config["clip-norm"]),
+        num_sampled_clients=int(config["clients"]) + audit.places,  # 2
     )
     strategy = audited(strategy, audit)  # 3
     start = ArrayRecord({name: Array(value) for name, value in initial().items()})
-    strategy.start(grid=grid, initial_arrays=start, num_rounds=rounds, timeout=float(told["timeout"]))
+    strategy.start(grid=grid, initial_arrays=start, num_rounds=rounds, timeout=float(config["timeout"]))
     print(audit.result, flush=True)

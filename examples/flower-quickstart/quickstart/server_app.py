@@ -13,13 +13,13 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train, audited."""
-    told, rounds = context.run_config, int(context.run_config["rounds"])
-    audit = Audit(delta=1e-5, rounds=rounds, pool=int(told["canaries"]), out=str(told["audit-dir"]))  # 1
-    clients = int(told["clients"])
+    config, rounds = context.run_config, int(context.run_config["rounds"])
+    audit = Audit(delta=1e-5, rounds=rounds, pool=int(config["canaries"]), out=str(config["audit-dir"]))  # 1
+    clients = int(config["clients"])
     strategy = DifferentialPrivacyServerSideFixedClipping(
         FedAvg(fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients),
-        noise_multiplier=float(told["noise-multiplier"]),
-        clipping_norm=float(told["clip-norm"]),
+        noise_multiplier=float(config["noise-multiplier"]),
+        clipping_norm=float(config["clip-norm"]),
         num_sampled_clients=clients + audit.places,  # 2
     )
     strategy = audited(strategy, audit)  # 3

@@ -56,8 +56,8 @@ def canaries(count: int, clip_norm: float) -> Any:
 
 def some_are_canaries(message: Message, context: Context, call_next: Any) -> Message:
     """The last partitions are canaries; how many, the configuration says."""
-    told = context.run_config
-    return canaries(int(told["canaries"]), float(told["clip-norm"]))(message, context, call_next)
+    config = context.run_config
+    return canaries(int(config["canaries"]), float(config["clip-norm"]))(message, context, call_next)
 
 
 app = ClientApp(client_fn, mods=[secaggplus_mod, clip_on_clients, some_are_canaries])

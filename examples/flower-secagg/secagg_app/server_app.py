@@ -20,8 +20,8 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train, audited. Clipping on the server is the fault that `clip-on = "server"` shows."""
-    told = context.run_config
-    together = int(told["clients"]) + int(told["canaries"])
+    config = context.run_config
+    together = int(config["clients"]) + int(config["canaries"])
     kinds = {"clients": DifferentialPrivacyClientSideFixedClipping, "server": DifferentialPrivacyServerSideFixedClipping}
     inner = FedAvg(
         fraction_evaluate=0.0,
@@ -29,12 +29,12 @@ def main(grid: Grid, context: Context) -> None:
         min_available_clients=together,
         initial_parameters=ndarrays_to_parameters(list(initial().values())),
     )
-    private = kinds[str(told["clip-on"])](inner, float(told["noise-multiplier"]), float(told["clip-norm"]), together)
-    audit = audit_of(context, out=str(told["audit-dir"]))
+    private = kinds[str(config["clip-on"])](inner, float(config["noise-multiplier"]), float(config["clip-norm"]), together)
+    audit = audit_of(context, out=str(config["audit-dir"]))
     legacy = LegacyContext(
-        context, config=ServerConfig(num_rounds=int(told["rounds"])), strategy=audited_legacy(private, audit)
+        context, config=ServerConfig(num_rounds=int(config["rounds"])), strategy=audited_legacy(private, audit)
     )
-    shares = int(told["shares"])
+    shares = int(config["shares"])
     workflow = SecAggPlusWorkflow(num_shares=shares, reconstruction_threshold=shares // 2 + 1, max_weight=2.0)
     DefaultWorkflow(fit_workflow=workflow)(grid, legacy)
     print(audit.result, flush=True)

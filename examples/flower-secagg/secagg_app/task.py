@@ -48,7 +48,11 @@ def train(model: dict[str, np.ndarray], partition: int, partitions: int, rate: f
 
 def audit_of(context: Context, **options: Any) -> Audit:
     """The same audit on both sides: canaries and coins come from a file that the server and canary clients share."""
-    told = context.run_config
+    config = context.run_config
     return Audit(
-        delta=1e-5, rounds=int(told["rounds"]), pool=int(told["canaries"]), secret_file=str(told["secret-file"]), **options
+        delta=1e-5,
+        rounds=int(config["rounds"]),
+        pool=int(config["canaries"]),
+        secret_file=str(config["secret-file"]),
+        **options,
     )

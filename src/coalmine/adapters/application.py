@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from coalmine.canaries.planting import Planting
+from coalmine.canaries.schedule import Schedule
 from coalmine.config import Config
 from coalmine.contracts import Array, Claim, IndexArray, Release, Vector, plain
-from coalmine.federation import Planted, Plants, Round
+from coalmine.federation import CanarySetup, Round, RoundCanaries
 from coalmine.mechanisms.gaussian import length
 from coalmine.participation import Repeated, Trace
-from coalmine.watch import Watch, norms_of_strangers
+from coalmine.recorder import Recorder, norms_of_unknown_clients
 
 _AVERAGED = ("clients", "canaries", "places", "clip_norm", "canary_share")
 
@@ -78,15 +78,15 @@ class Job:
     """A training that another engine runs, as the examination sees it."""
 
     application: Application
-    told: Config
-    plants: Plants
-    watch: Watch
+    config: Config
+    canary_setup: CanarySetup
+    recorder: Recorder
     _came: list[Array] = field(default_factory=list, repr=False)  # by round, what came through of every inserted canary
 
     @property
     def rounds(self) -> int:
         """The number of rounds."""
-        return self.plants.planting.rounds
+        return self.canary_setup.schedule.rounds
 
     @property
     def noise_multiplier(self) -> float:
@@ -104,35 +104,35 @@ class Job:
             seen.round, seen.vector, seen.clip_norm, seen.denominator / seen.releases
         )  # a canary adds C/n in each
         others = np.zeros(1) if seen.others is None else seen.others
-        nothing = Planted(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))  # orthogonal canaries do not see each other
+        nothing = RoundCanaries(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))  # orthogonal canaries do not see each other
         return Round(seen.round, {}, release, others, nothing, seen.vector, {})
 
     def rows(self, seen: Observed) -> dict[str, Array]:
         """What the canaries see of a round."""
-        rows = self.watch.rows(self.round_of(seen))
+        rows = self.recorder.rows(self.round_of(seen))
         if seen.others is None and "mean" in rows:
             amplitude, inner = rows["mean"][2], rows["mean"][3:]  # after the round and the norm
             self._came.append(inner[self._inserted(seen)] / amplitude)
             found = np.concatenate(self._came)
-            self.watch = replace(self.watch, came_through=float(found.mean()) if found.size else 0.0)
+            self.recorder = replace(self.recorder, kept_share=float(found.mean()) if found.size else 0.0)
         return rows
 
     def _inserted(self, seen: Observed) -> IndexArray:
         """The canaries that are in a round."""
-        planting = self.plants.planting
-        places = planting.assigned[seen.round] if seen.assigned is None else np.unique(seen.assigned)
-        return places[planting.inserted[places]]
+        schedule = self.canary_setup.schedule
+        places = schedule.assigned[seen.round] if seen.assigned is None else np.unique(seen.assigned)
+        return places[schedule.inserted[places]]
 
     def take_part(self, realised: Mapping[int, IndexArray]) -> None:
         """Canaries took part in other rounds than the audit would have given them: the engine decided about that."""
-        self.plants = replace(self.plants, planting=_as_it_was(self.plants.planting, realised))
-        self.watch = replace(self.watch, plants=self.plants)
+        self.canary_setup = replace(self.canary_setup, schedule=_as_it_was(self.canary_setup.schedule, realised))
+        self.recorder = replace(self.recorder, canary_setup=self.canary_setup)
 
     def written(self, about: Mapping[str, Any]) -> str:
         """config.toml: what the audit was told, and what the application said. It is no configuration of our own trainer."""
         import tomli_w
 
-        kept = self.told.model_dump(mode="json", exclude_none=True, include={"privacy", "canaries", "audit"})
+        kept = self.config.model_dump(mode="json", exclude_none=True, include={"privacy", "canaries", "audit"})
         said = {"name": self.application.name, "rounds": self.rounds, **self.application.facts}
         return tomli_w.dumps({"about": dict(about), "application": plain(said), **kept})
 
@@ -166,14 +166,14 @@ class Job:
         """Of the clients' sums, in clip norms; where they are not known, what noise and canaries leave of a release."""
         if all("clients_norm" in event for event in events):
             return [event["clients_norm"] for event in events]
-        return norms_of_strangers(events, self.noise_multiplier, self.application.initial.size)
+        return norms_of_unknown_clients(events, self.noise_multiplier, self.application.initial.size)
 
 
-def _as_it_was(planting: Planting, realised: Mapping[int, IndexArray]) -> Planting:
+def _as_it_was(schedule: Schedule, realised: Mapping[int, IndexArray]) -> Schedule:
     """The rounds that canaries took part in, where the engine decided about that; twice in one if it is of two releases."""
     nobody = np.zeros(0, np.int64)
-    assigned = tuple(realised.get(number, nobody) for number in range(planting.rounds))
-    times = np.bincount(np.concatenate(assigned), minlength=planting.pool)
+    assigned = tuple(realised.get(number, nobody) for number in range(schedule.rounds))
+    times = np.bincount(np.concatenate(assigned), minlength=schedule.pool)
     alike = times.min() == times.max() > 0
     pattern = Repeated(int(times.max())) if alike else Trace(tuple(tuple(each.tolist()) for each in assigned))
-    return Planting(pattern, planting.pool, assigned, planting.inserted)
+    return Schedule(pattern, schedule.pool, assigned, schedule.inserted)

@@ -36,17 +36,17 @@ from coalmine.adapters.application import Application, Job, Observed
 from coalmine.adapters.options import AS_EVER, NOTHING, OVER_LONG_ONES, WITHOUT_OTHERS, Replies, Stated, Statement
 from coalmine.adapters.shared_secret import secret
 from coalmine.canaries import TransformCanaries
-from coalmine.canaries.planting import Planting
+from coalmine.canaries.schedule import Schedule
 from coalmine.config import Config
 from coalmine.contracts import Array, Claim, IndexArray, Vector, plain
 from coalmine.errors import MismatchError, NotEnoughCanariesError, RunDirectoryError
-from coalmine.examination import Examination, Notebook
-from coalmine.federation import Plants
-from coalmine.hooks import Hook, Telling, hooks_of
+from coalmine.federation import CanarySetup
+from coalmine.hooks import Hook, HookRunner, hooks_of
 from coalmine.participation import Periods
+from coalmine.recorder import Recorder, Running
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory
-from coalmine.watch import Running, Watch
+from coalmine.scorer import MemoryRecord, Scorer
 
 _TRACE = 0.01  # a p-value above it is no trace of canaries
 _BLIND = ("known-others", "afterwards", "unknown-rounds")  # views that subtract the clients' part
@@ -85,13 +85,13 @@ class Audit:
     ):
         self.rounds = _validate.whole("rounds", rounds, least=1)
         _validate.whole("pool", pool, least=1)
-        for name, given, kind in (
+        for name, task, kind in (
             ("statement", statement, Statement),
             ("replies", replies, Replies),
             ("stated", stated, Stated),
         ):
-            if not isinstance(given, kind):
-                raise ValueError(f"{name} must be a {kind.__name__}(...) of coalmine.adapters; got {given!r}.")
+            if not isinstance(task, kind):
+                raise ValueError(f"{name} must be a {kind.__name__}(...) of coalmine.adapters; got {task!r}.")
         self.replies, self.stated = replies, stated
         sections = {
             "privacy": {"delta": delta},
@@ -99,16 +99,16 @@ class Audit:
             "audit": statement.section(),
             "participation": {"rounds": rounds},
         }
-        self._told = config.checked(sections, where="Audit")
+        self._config = config.checked(sections, where="Audit")
         self._auto = statement.view == "auto"
-        self._given = secret_seed is not None
+        self._given_secret = secret_seed is not None
         self._seed, self._made_here = secret(secret_seed, secret_file)
-        self._planting = Planting.draw(Periods(presentations), pool=pool, rounds=rounds, secret_seed=self._seed)
+        self._planting = Schedule.draw(Periods(presentations), pool=pool, rounds=rounds, secret_seed=self._seed)
         self._out, self._hooks = out, hooks_of(hooks)
         self._pool: TransformCanaries | None = None
         self._realised: dict[int, IndexArray] = {}
         self._job: Job | None = None
-        self._tell = Telling()  # nobody, until it begins
+        self._tell = HookRunner()  # nobody, until it begins
         self._notes: dict[str, list[int]] = {}
         self._result: AuditResult | None = None
         self._trouble: Exception | None = None
@@ -119,7 +119,7 @@ class Audit:
     @property
     def delta(self) -> float:
         """Of every statement."""
-        return self._told.privacy.delta
+        return self._config.privacy.delta
 
     @property
     def places(self) -> int:
@@ -127,9 +127,9 @@ class Audit:
         return max(candidates.size for candidates in self._planting.assigned)
 
     @property
-    def planting(self) -> Planting:
+    def schedule(self) -> Schedule:
         """The rounds and the coins, as secret as the seed; where the engine decides about rounds, as it was in the end."""
-        return self._planting if self._job is None else self._job.plants.planting
+        return self._planting if self._job is None else self._job.canary_setup.schedule
 
     @property
     def fingerprint(self) -> str:
@@ -152,36 +152,36 @@ class Audit:
         if self._job is not None:
             raise MismatchError("this audit has begun already: one audit is for one training. Make a new Audit(...).")
         self._job = self.job(application)
-        told = self._job.told
+        config = self._job.config
         self._final = application.initial
         about = {"schema": SCHEMA, "engine": application.engine, "versions": _versions()}
-        about["secret"] = "given: reproducible, not private" if self._given else "fresh"
+        about["secret"] = "given: reproducible, not private" if self._given_secret else "fresh"
         self._directory: RunDirectory | None = None
-        self._notebook = Notebook()
+        self._notebook = MemoryRecord()
         if self._out is not None:
             _refuse_old(Path(self._out))
             text = self._job.written(about)
             self._directory = RunDirectory.create(self._out, config=text, secret_seed=self._seed)
-        self._running = Running(told, self._job, self._job.watch, None)
-        self._tell = Telling(self._hooks, self._directory.path if self._directory else Path())
-        shown = {"directory": str(self._out), "config": told.model_dump(mode="json", exclude_none=True)}
+        self._running = Running(config, self._job, self._job.recorder, None)
+        self._tell = HookRunner(self._hooks, self._directory.path if self._directory else Path())
+        shown = {"directory": str(self._out), "config": config.model_dump(mode="json", exclude_none=True)}
         self._tell("start", {**shown, "rounds": self.rounds, "round": 0})
         self._began = time.monotonic()
 
     def job(self, application: Application) -> Job:
         """The application with its canaries; nothing is begun by that."""
-        canaries, told = self.canaries(application.initial.size), self._resolved(application)
-        plants = Plants(canaries, self._planting, as_vectors=True, over_long=told.canaries.over_long)
-        return Job(application, told, plants, Watch.among(told, plants, application.groups, self._seed))
+        canaries, config = self.canaries(application.initial.size), self._resolved(application)
+        canary_setup = CanarySetup(canaries, self._planting, as_vectors=True, over_long=config.canaries.over_long)
+        return Job(application, config, canary_setup, Recorder.among(config, canary_setup, application.groups, self._seed))
 
-    def planted(self, round_number: int) -> IndexArray:
+    def taking_part(self, round_number: int) -> IndexArray:
         """The canaries whose updates are sent in a round; the other places send nothing."""
         if not 0 <= round_number < self.rounds:
             raise MismatchError(
                 f"round {round_number + 1} of an audit of {self.rounds} rounds: give Audit(rounds=...) the number of rounds "
                 "that the application trains for."
             )
-        return self._planting.planted(round_number)
+        return self._planting.taking_part(round_number)
 
     def canaries(self, dim: int) -> TransformCanaries:
         """The pool, for a model of so many parameters."""
@@ -197,7 +197,7 @@ class Audit:
     def update(self, index: int, clip_norm: float, dim: int) -> Vector:
         """What a canary sends: far longer than the clip norm, so that the code under audit must cut it."""
         canaries = self.canaries(dim)
-        sent: Vector = canaries.update(index) * np.float32(self._told.canaries.over_long * clip_norm / canaries.norm)
+        sent: Vector = canaries.update(index) * np.float32(self._config.canaries.over_long * clip_norm / canaries.norm)
         return sent
 
     def observe(self, seen: Observed) -> None:
@@ -269,10 +269,10 @@ class Audit:
                 )
             job.take_part(self._realised)
         record = self._directory or self._notebook
-        examination = Examination(job.told, job, job.watch, record, self._final, job.application.stated)
-        deciding, beside = examination.deciding(), examination.beside()
+        scorer = Scorer(job.config, job, job.recorder, record, self._final, job.application.stated)
+        deciding, beside = scorer.deciding(), scorer.beside()
         training = {**job.summary(events), "secret_sha256": self._digest, "notes": self._said(self._notes)}
-        result = examination.conclude(deciding, beside)
+        result = scorer.conclude(deciding, beside)
         caveats = (*self._caveats(job), *self._without_trace(result), *result.caveats)
         result = replace(result, training=plain(training), caveats=caveats)
         if self._directory is not None:
@@ -302,12 +302,12 @@ class Audit:
     def _events(self) -> list[dict[str, Any]]:
         if self._directory is None:
             return [dict(event) for event in self._notebook.recorded]
-        return self._directory.events() if self._directory.has_rows(self._begun.watch.views[0].sees) else []
+        return self._directory.events() if self._directory.has_rows(self._begun.recorder.views[0].needs) else []
 
     @property
     def _digest(self) -> str | None:
         """A fingerprint of the secret seed; one that was given may be a small number, which a fingerprint would betray."""
-        return None if self._given else hashlib.sha256(f"coalmine secret seed {self._seed:x}".encode()).hexdigest()
+        return None if self._given_secret else hashlib.sha256(f"coalmine secret seed {self._seed:x}".encode()).hexdigest()
 
     @property
     def _begun(self) -> Job:
@@ -320,25 +320,27 @@ class Audit:
 
     def _resolved(self, application: Application) -> Config:
         """The configuration with what the application said; the deciding view is fixed here, before the first release."""
-        told, known = self._told, application.knows_others
-        if not known and not self._auto and told.audit.view in _BLIND:
+        config, known = self._config, application.knows_others
+        if not known and not self._auto and config.audit.view in _BLIND:
             raise MismatchError(
-                f"view {told.audit.view!r} must know what the clients sent, and {application.name} does not show it. "
+                f"view {config.audit.view!r} must know what the clients sent, and {application.name} does not show it. "
                 f"Use Statement(view='{WITHOUT_OTHERS}'), or 'auto'."
             )
-        views = tuple(view for view in told.audit.views if known or view not in _BLIND)
-        primary = WITHOUT_OTHERS if self._auto and not known else told.audit.view
+        views = tuple(view for view in config.audit.views if known or view not in _BLIND)
+        primary = WITHOUT_OTHERS if self._auto and not known else config.audit.view
         privacy = {"noise_multiplier": application.noise_multiplier, "clip_norm": application.clip_norm}
-        return told.model_copy(
+        return config.model_copy(
             update={
-                "audit": told.audit.model_copy(update={"view": primary, "views": views}),
-                "privacy": told.privacy.model_copy(update=privacy),
+                "audit": config.audit.model_copy(update={"view": primary, "views": views}),
+                "privacy": config.privacy.model_copy(update=privacy),
             }
         )
 
     def _caveats(self, job: Job) -> tuple[str, ...]:
         said = (
-            ["secret seed: it was given, so that this result is reproducible and the run is not private"] if self._given else []
+            ["secret seed: it was given, so that this result is reproducible and the run is not private"]
+            if self._given_secret
+            else []
         )
         stated = job.application.stated
         if stated is None:

@@ -33,8 +33,8 @@ class Statement:
 
     def section(self) -> dict[str, Any]:
         """As a section of a configuration."""
-        told = {**vars(self), "also": tuple(self.also), "views": tuple(self.views)}
-        return told | {"view": PRIMARY if self.view == "auto" else self.view}
+        config = {**vars(self), "also": tuple(self.also), "views": tuple(self.views)}
+        return config | {"view": PRIMARY if self.view == "auto" else self.view}
 
 
 @dataclass(frozen=True)

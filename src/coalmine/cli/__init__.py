@@ -89,15 +89,15 @@ def run(
       coalmine run
       coalmine run tiny --set privacy.noise_multiplier=1.0 --out runs/first
     """
-    from coalmine import options
+    from coalmine.cli import options
     from coalmine.cli.engines import trainer
 
     train = trainer(engine)
-    told = options.run_config(config, changes or [], data_dir, workers)
+    settings = options.run_config(config, changes or [], data_dir, workers)
     where = out if out is not None else options.free_directory(config)
     _say(f"run directory: {where}", quiet)
     with _interruptible(where):
-        finished = train(told, where, secret_seed=secret_seed, hooks=hook or (), quiet=quiet)
+        finished = train(settings, where, secret_seed=secret_seed, hooks=hook or (), quiet=quiet)
     _finish(finished, as_json, quiet)
 
 
@@ -163,8 +163,9 @@ def estimate(
     Example:
       coalmine estimate scores.csv --delta 1e-5 --dim 100000 --noise-multiplier 1.0
     """
-    from coalmine import _validate, options
+    from coalmine import _validate
     from coalmine.audit import audit_scores
+    from coalmine.cli import options
     from coalmine.estimators import BOUNDS
     from coalmine.scores import Scores
 
@@ -215,7 +216,7 @@ def plan(
     Example:
       coalmine plan --claim 3 --delta 1e-6 --canaries 1000
     """
-    from coalmine import options
+    from coalmine.cli import options
     from coalmine.estimators.power import plan as make_plan
 
     design = options.design(canaries, held_out, family)
@@ -246,7 +247,8 @@ def account(
       coalmine account --noise-multiplier 1 --delta 1e-5 --sampling-rate 0.01 --rounds 1000
       coalmine account --epsilon 3 --delta 1e-6 --participations 8
     """
-    from coalmine import accounting, options
+    from coalmine import accounting
+    from coalmine.cli import options
     from coalmine.contracts import plain
 
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
@@ -271,7 +273,8 @@ def check(
     Example:
       coalmine check runs/today --max-epsilon 8
     """
-    from coalmine import _validate, options
+    from coalmine import _validate
+    from coalmine.cli import options
     from coalmine.contracts import plain
     from coalmine.result import AuditResult
     from coalmine.verdict import judge

@@ -26,7 +26,8 @@ def zoo(
       coalmine zoo half-noise reused-noise --seeds 5
       coalmine zoo
     """
-    from coalmine import _validate, options
+    from coalmine import _validate
+    from coalmine.cli import options
     from coalmine.progress import track
     from coalmine.zoo import examine, listing
     from coalmine.zoo.page import page

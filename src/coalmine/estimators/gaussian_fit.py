@@ -233,10 +233,10 @@ def _extrapolation(mu: float, largest: float, count: int, delta: float) -> tuple
     """A flag if the border of the event that decides epsilon at this delta lies where no score has been seen."""
     if delta * count >= 1:
         return ()
-    reach = -float(special.ndtri(delta))
+    distance = -float(special.ndtri(delta))
     return (
         f"tail-extrapolation: delta = {delta:.2g} is below 1/{count}; the estimate rests on the Gaussian shape "
-        f"at {reach:.1f} standard deviations, the farthest score lies at {largest:.1f}",
+        f"at {distance:.1f} standard deviations, the farthest score lies at {largest:.1f}",
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from coalmine._random import stream
-from coalmine.canaries.planting import Planting
+from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import LowerBound
 from coalmine.errors import AuditError
 from coalmine.estimators import BOUNDS
@@ -29,9 +29,14 @@ from coalmine.scores import Scores
 from coalmine.views import VIEWS
 
 CONTROLS = "client model update"
-_MODELS = {"drift": "final model", "model": "final model", "mean": "intermediate models", "residual": "intermediate models"}
+_MODELS = {
+    "total_change": "final model",
+    "model": "final model",
+    "mean": "intermediate models",
+    "residual": "intermediate models",
+}
 _SEES = {
-    "drift": "the final model, and how it started",
+    "total_change": "the final model, and how it started",
     "mean": "every released mean",
     "residual": "every released mean, and what all other clients sent",
 }
@@ -109,17 +114,17 @@ def assumptions(ask: Ask) -> Outcome:
 
 def _view_rows() -> list[Row]:
     """Every view under Poisson sampling, where knowing the rounds makes a difference."""
-    planting = Planting.draw(Poisson(0.1, 20), pool=40, rounds=20, secret_seed=1)
+    schedule = Schedule.draw(Poisson(0.1, 20), pool=40, rounds=20, secret_seed=1)
     rows = []
     for name, kind in VIEWS.items():
         view = kind()
-        game = view.game(planting)
-        receives = _SEES[view.sees] + ("; the rounds of its target" if game.knowledge == "rounds known" else "")
+        game = view.game(schedule)
+        receives = _SEES[view.needs] + ("; the rounds of its target" if game.knowledge == "rounds known" else "")
         paper, verdict = "", None
         if name in TABLE7:
             called, controls, models = TABLE7[name]
             paper = f"{called}: {controls}; {models}"
-            same = (controls, models) == (CONTROLS, _MODELS[view.sees])
+            same = (controls, models) == (CONTROLS, _MODELS[view.needs])
             verdict = _exact(same)
         note = f"controls a {CONTROLS}; receives {receives}; claim: {game.relation}, {game.knowledge}"
         rows.append(Row(f"view {view.name}", paper, None, None, verdict, note))

@@ -77,7 +77,7 @@ def chat(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, varia
     """Words of chats, every client once; canaries take part so many times."""
     clipping = [FIXED_CLIPPING] if noise > RUNAWAY else []
     changes = [f"privacy.noise_multiplier={noise}", *clipping, *ask.pick(full=(), quick=_QUICK_CHAT)]
-    return _varied(_told(ask, "chat-words", "chat", noise, times, canaries, changes + _changes(ask, variant)), variant)
+    return _varied(_config(ask, "chat-words", "chat", noise, times, canaries, changes + _changes(ask, variant)), variant)
 
 
 def mnist(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, variant: str = "") -> tuple[str, Config]:
@@ -85,37 +85,39 @@ def mnist(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, vari
     delta = 3383**-1.1
     changes = ['data.held_out_kind="examples"', f"privacy.delta={delta!r}", "audit.paper_views=true", "run.evaluate_every=0"]
     changes += [f"privacy.noise_multiplier={noise}", *ask.pick(full=(), quick=_QUICK_MNIST), *_files(ask, "{parts=6}")]
-    return _varied(_told(ask, "mnist-writers", "mnist", noise, times, canaries, changes + _changes(ask, variant)), variant)
+    return _varied(_config(ask, "mnist-writers", "mnist", noise, times, canaries, changes + _changes(ask, variant)), variant)
 
 
 def shakespeare(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, variant: str = "") -> tuple[str, Config]:
     """Shakespeare's roles, next character."""
     changes = [f"privacy.noise_multiplier={noise}", "audit.paper_views=true", "run.evaluate_every=0"]
     changes += [*ask.pick(full=(), quick=_QUICK_SHAKESPEARE), *_files(ask, "{}")]
-    return _varied(_told(ask, "shakespeare", "shakespeare", noise, times, canaries, changes + _changes(ask, variant)), variant)
+    return _varied(
+        _config(ask, "shakespeare", "shakespeare", noise, times, canaries, changes + _changes(ask, variant)), variant
+    )
 
 
 def fashion(ask: Ask, number: int) -> tuple[str, Config]:
     """Fashion-MNIST, central DP-SGD on all 60,000 images; runs differ in their secret seed and in the public one."""
     changes = ["data.held_out=0", *ask.pick(full=(), quick=_QUICK_FASHION), "run.workers=1", *_files(ask, "{}")]
-    name, told = _told(ask, "fashion-mnist", "fashion", 0.2, 1, True, changes)
-    seeded = told.run.model_copy(update={"seed": ask.seed * 1_000_003 + number})
-    return f"{name}-{number:02d}", told.model_copy(update={"run": seeded})
+    name, config = _config(ask, "fashion-mnist", "fashion", 0.2, 1, True, changes)
+    seeded = config.run.model_copy(update={"seed": ask.seed * 1_000_003 + number})
+    return f"{name}-{number:02d}", config.model_copy(update={"run": seeded})
 
 
-def _told(
+def _config(
     ask: Ask, preset: str, family: str, noise: float, times: int, canaries: bool, changes: list[str]
 ) -> tuple[str, Config]:
     """(name of the run, its configuration)."""
-    told = [
+    config = [
         f"canaries.presentations={times}",
         f"run.seed={ask.seed}",
         f"run.workers={ask.pick(full=ask.workers, quick=1)}",
         *changes,
     ]
-    told += [*ask.changes, *([] if canaries else ["canaries.pool=0"])]
+    config += [*ask.changes, *([] if canaries else ["canaries.pool=0"])]
     name = f"{family}-noise{noise:g}" + (f"-times{times}" if canaries else "-without")
-    return name, read_config(preset, told)
+    return name, read_config(preset, config)
 
 
 def _changes(ask: Ask, variant: str) -> list[str]:
@@ -125,8 +127,8 @@ def _changes(ask: Ask, variant: str) -> list[str]:
 
 
 def _varied(named: tuple[str, Config], variant: str) -> tuple[str, Config]:
-    name, told = named
-    return (f"{name}-{variant}" if variant else name), told
+    name, config = named
+    return (f"{name}-{variant}" if variant else name), config
 
 
 def _files(ask: Ask, options: str) -> list[str]:

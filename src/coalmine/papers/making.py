@@ -33,10 +33,10 @@ _TIMED = 4  # rounds, of which the first does not count
 def obtain(ask: Ask, wanted: Mapping[str, Config], *, apart: bool = False) -> dict[str, Trained]:
     """All these runs, finished. With `apart`, and if they are quick, several run at once, each in a process of its own."""
     apart = apart or not ask.full
-    missing = {name: told for name, told in wanted.items() if not RunDirectory(_path(ask, name)).finished}
+    missing = {name: config for name, config in wanted.items() if not RunDirectory(_path(ask, name)).finished}
     if missing and not ask.quiet:
         _say(_forecast(ask, wanted, missing, apart))
-    tasks = {name: _task(ask, name, told, ask.quiet or apart) for name, told in wanted.items()}
+    tasks = {name: _task(ask, name, config, ask.quiet or apart) for name, config in wanted.items()}
     for name in [name for name in wanted if name not in missing]:
         _make(tasks[name])  # is it the run that is wanted?
     if apart:
@@ -57,24 +57,24 @@ class _Task:
     quiet: bool
 
 
-def _task(ask: Ask, name: str, told: Config, quiet: bool) -> _Task:
-    return _Task(str(_path(ask, name)), write_config(told, {}), _secret(ask, name), quiet)
+def _task(ask: Ask, name: str, config: Config, quiet: bool) -> _Task:
+    return _Task(str(_path(ask, name)), write_config(config, {}), _secret(ask, name), quiet)
 
 
 def _make(task: _Task) -> None:
     """Run, go on, or leave alone; a directory that was killed before it began is made again."""
-    path, told = Path(task.path), parse_config(task.config)
+    path, config = Path(task.path), parse_config(task.config)
     if not (path / "config.toml").is_file():
         _clear(path)
-        run(told, path, secret_seed=task.secret, quiet=task.quiet)
+        run(config, path, secret_seed=task.secret, quiet=task.quiet)
         return
     before = RunDirectory.open(path)
-    if fingerprint(parse_config(before.config)) != fingerprint(located(told)):
+    if fingerprint(parse_config(before.config)) != fingerprint(located(config)):
         raise RunDirectoryError(
             f"{task.path!r} is a run of another configuration than this experiment needs. Give another --out, or remove it."
         )
     if not before.finished:
-        resume(path, workers=told.run.workers, quiet=task.quiet)
+        resume(path, workers=config.run.workers, quiet=task.quiet)
 
 
 def _clear(path: Path) -> None:
@@ -107,10 +107,10 @@ def _say(text: str) -> None:
 def _forecast(ask: Ask, wanted: Mapping[str, Config], missing: Mapping[str, Config], apart: bool) -> str:
     """How long the missing runs will take, from a few rounds of one of each kind."""
     seconds, kinds = 0.0, {}
-    for told in missing.values():
-        kind = (told.data.source, told.model.name, told.participation.pattern, bool(told.canaries.pool))
+    for config in missing.values():
+        kind = (config.data.source, config.model.name, config.participation.pattern, bool(config.canaries.pool))
         if kind not in kinds:
-            kinds[kind] = _seconds(told)
+            kinds[kind] = _seconds(config)
         seconds += kinds[kind]
     if apart:
         seconds /= ask.workers
@@ -118,22 +118,22 @@ def _forecast(ask: Ask, wanted: Mapping[str, Config], missing: Mapping[str, Conf
     return f"{len(missing)} runs to make ({there} are there), about {duration(seconds)}; a killed one goes on where it stopped"
 
 
-def _seconds(told: Config) -> float:
+def _seconds(config: Config) -> float:
     """Of a whole run, from a few of its rounds."""
-    from coalmine.assembly import federation, material
-    from coalmine.watch import Watch
+    from coalmine.assembly import federation, load_task
+    from coalmine.recorder import Recorder
     from coalmine.workers import Workers
 
     begun = time.monotonic()
-    job = federation(told, material(told), 0)
-    watch = Watch.of(told, job, 0) if job.plants else None
+    job = federation(config, load_task(config), 0)
+    recorder = Recorder.of(config, job, 0) if job.canary_setup else None
     prepared = time.monotonic() - begun
     spent = []
-    with Workers(told.run.workers, job.work()) as workers:
+    with Workers(config.run.workers, job.work()) as workers:
         last = time.monotonic()
         for finished in islice(job.rounds_from(0, job.start(), workers), _TIMED):
-            if watch is not None:
-                watch.rows(finished)
+            if recorder is not None:
+                recorder.rows(finished)
             spent.append(time.monotonic() - last)
             last = time.monotonic()
     return prepared + job.rounds * float(np.median(spent[1:] or spent))

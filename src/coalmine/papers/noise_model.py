@@ -63,14 +63,14 @@ class Run:
         periods = [rng.integers(low, high, self.canaries) for low, high in pairwise(edges)]
         when, who = np.concatenate(periods), np.tile(np.arange(self.canaries), self.presentations)
         order = np.argsort(when, kind="stable")
-        planted = np.split(who[order], np.searchsorted(when[order], np.arange(1, self.rounds)))
+        taking_part = np.split(who[order], np.searchsorted(when[order], np.arange(1, self.rounds)))
         directions = self.canaries + (self.canaries if self.held_out is None else self.held_out)
         velocity, drift, largest = np.zeros(directions), np.zeros(directions), np.full(directions, -np.inf)
         others = weight = rest = 0.0  # squares, by coordinate, of the other coordinates of v_t and of the drift
         for number in range(self.rounds):
             velocity *= self.momentum
             velocity += self.noise * rng.standard_normal(directions)
-            np.add.at(velocity, planted[number], 1.0)
+            np.add.at(velocity, taking_part[number], 1.0)
             others = self.momentum**2 * others + self.noise**2
             norm = np.sqrt(velocity @ velocity + (self.dim - directions) * others)
             np.maximum(largest, velocity * (np.sqrt(self.dim) / norm), out=largest)

@@ -72,10 +72,11 @@ _WIDTH, _AT_95 = 2.0, 1.96  # standard errors
 def table3(ask: Ask) -> Outcome:
     """All three data sets, or one part."""
     names = [ask.part] if ask.part else list(FAMILIES)
-    wanted = {(name, key): _told(ask, name, key) for name in names for key in _keys(ask, name)}
+    wanted = {(name, key): _config(ask, name, key) for name in names for key in _keys(ask, name)}
     trained = obtain(ask, dict(wanted.values()))
     judged = {
-        name: Judged.of(name, {key: trained[told] for (of, key), (told, _) in wanted.items() if of == name}) for name in names
+        name: Judged.of(name, {key: trained[config] for (of, key), (config, _) in wanted.items() if of == name})
+        for name in names
     }
 
     def figure() -> Any:
@@ -142,7 +143,7 @@ def _keys(ask: Ask, name: str) -> list[Key]:
     return [*keys, *BESIDE.get(name, ())]
 
 
-def _told(ask: Ask, name: str, key: Key) -> tuple[str, Config]:
+def _config(ask: Ask, name: str, key: Key) -> tuple[str, Config]:
     noise, canaries, variant = key
     return FAMILIES[name][0](ask, noise, canaries=canaries, variant=variant)
 

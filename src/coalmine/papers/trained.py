@@ -1,4 +1,4 @@
-"""Finished runs, and what the papers and this package say of them."""
+"""RunResult runs, and what the papers and this package say of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from coalmine.report.evidence import Evidence
 from coalmine.result import AuditResult
 from coalmine.runs import RunDirectory
 from coalmine.scores import Scores
-from coalmine.training import Finished, resume
+from coalmine.training import RunResult, resume
 
 LARGEST = "every release, after momentum"
 FINAL = "final model, with its start"
@@ -70,7 +70,7 @@ class Trained:
     path: Path
 
     @cached_property
-    def finished(self) -> Finished:
+    def finished(self) -> RunResult:
         """What it left."""
         return resume(self.path)
 
@@ -134,9 +134,9 @@ class Trained:
         """What it trained, how well, and what each view says of it."""
         from scipy.stats import skew
 
-        training, told = self.finished.training, parse_config(RunDirectory.open(self.path).config)
-        kept: dict[str, Any] = {"noise": told.privacy.noise_multiplier, "presentations": told.canaries.presentations}
-        kept |= {"adaptive_clipping": told.privacy.adaptive_clipping, "clip_norms": self.clip_norms}
+        training, config = self.finished.training, parse_config(RunDirectory.open(self.path).config)
+        kept: dict[str, Any] = {"noise": config.privacy.noise_multiplier, "presentations": config.canaries.presentations}
+        kept |= {"adaptive_clipping": config.privacy.adaptive_clipping, "clip_norms": self.clip_norms}
         kept["largest_clip_norm"] = max(self._clip_norms)
         kept |= {name: training.get(name) for name in _RECORDED} | {"seconds": round(self.seconds)}
         if self.finished.result is None:

@@ -59,12 +59,12 @@ def _named(bound: LowerBound) -> str | None:
 
 
 def _options(result: AuditResult) -> _Found:
-    told = result.setting.get("options") or {}
-    if not isinstance(told, Mapping):
+    stated = result.setting.get("options") or {}
+    if not isinstance(stated, Mapping):
         return [], ["further arguments of the bound"]
     found: list[str] = []
     missing: list[str] = []
-    for name, value in told.items():
+    for name, value in stated.items():
         word = _typed(str(name), str(value))
         (missing if word is None else found).append(word or f"{name} = {value}")
     return found, missing

@@ -161,19 +161,19 @@ class Comparison:
 
 
 def compare(sources: Sequence[str | Path]) -> Comparison:
-    """Finished runs beside each other; the axes are the keys in which their configurations differ, seeds left out."""
+    """RunResult runs beside each other; the axes are the keys in which their configurations differ, seeds left out."""
     if len(sources) < 2:
         raise ValueError(f"{len(sources)} run given; a comparison needs at least two: `coalmine compare DIR DIR …`.")
     paths = [Path(source) for source in sources]
     read = [_read(path) for path in paths]
     settings = _settings(paths)
-    keys = sorted({key for told in settings for key in told if key not in _IGNORED})
-    differing = [key for key in keys if len({_shown(told.get(key)) for told in settings}) > 1]
+    keys = sorted({key for stated in settings for key in stated if key not in _IGNORED})
+    differing = [key for key in keys if len({_shown(stated.get(key)) for stated in settings}) > 1]
     names = _names(differing)
     labels = _labels(paths)
     rows = [
-        Audited(label, result, {names[key]: _shown(told.get(key)) for key in differing}, _accuracy(training))
-        for label, (result, training), told in zip(labels, read, settings, strict=True)
+        Audited(label, result, {names[key]: _shown(stated.get(key)) for key in differing}, _accuracy(training))
+        for label, (result, training), stated in zip(labels, read, settings, strict=True)
     ]
     axes = tuple(names.values())
     return Comparison(axes, tuple(sorted(rows, key=lambda row: [_order(row.columns[name]) for name in axes])))
@@ -237,11 +237,11 @@ def _read(path: Path) -> tuple[AuditResult | None, Mapping[str, Any]]:
 
 def _settings(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """By key, what each run was told; where a run was handed a mechanism or a model from Python, that too."""
-    told = [run_config(path) for path in paths]
-    handed = [each if isinstance(each := about.get("handed"), dict) else {} for _, about in told]
-    found = [dict(_flat(config)) for config, _ in told]
+    stated = [run_config(path) for path in paths]
+    handed = [each if isinstance(each := about.get("handed"), dict) else {} for _, about in stated]
+    found = [dict(_flat(config)) for config, _ in stated]
     for name in sorted({name for each in handed for name in each}):
-        for each, config, (sections, _) in zip(handed, found, told, strict=True):
+        for each, config, (sections, _) in zip(handed, found, stated, strict=True):
             usual = _usual(name, sections)
             own = str(each[name]) if name in each else usual
             config[f"handed.{name}"] = f"{own}, handed" if name in each and own == usual else own

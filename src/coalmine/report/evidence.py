@@ -87,8 +87,8 @@ class Evidence:
     @property
     def confidence(self) -> float:
         """That of the whole audit; the deciding bound has more where layers share it."""
-        told = self.config.get("audit", {}).get("confidence")
-        return float(told) if drawable(told) else self.result.bound.confidence
+        stated = self.config.get("audit", {}).get("confidence")
+        return float(stated) if drawable(stated) else self.result.bound.confidence
 
     @property
     def secret(self) -> str | None:
@@ -114,14 +114,14 @@ def run_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """(the configuration of a run without what depends on the machine, what the run wrote about itself)."""
     file = path / "config.toml"
     try:
-        told = tomllib.loads(file.read_text(encoding="utf-8"))
-        _check_numbers(told)
+        stated = tomllib.loads(file.read_text(encoding="utf-8"))
+        _check_numbers(stated)
     except FileNotFoundError:
         return {}, {}
     except (OSError, ValueError) as error:
         raise InputFileError(f"cannot read {str(file)!r}: {error}. Put back the file that the run wrote.") from None
-    about = told.pop("about", {})
-    sections = {name: section for name, section in told.items() if isinstance(section, dict)}
+    about = stated.pop("about", {})
+    sections = {name: section for name, section in stated.items() if isinstance(section, dict)}
     for name in ("workers", "hooks"):  # they change no result
         sections.get("run", {}).pop(name, None)
     options = sections.get("data", {}).get("options")
@@ -133,12 +133,12 @@ def run_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return sections, about if isinstance(about, dict) else {}
 
 
-def _check_numbers(told: Any) -> None:
+def _check_numbers(stated: Any) -> None:
     """TOML has whole numbers of 64 bits; Python reads longer ones, and cannot turn them into a float."""
-    if isinstance(told, dict | list):
-        for value in told.values() if isinstance(told, dict) else told:
+    if isinstance(stated, dict | list):
+        for value in stated.values() if isinstance(stated, dict) else stated:
             _check_numbers(value)
-    elif isinstance(told, int) and not -(2**63) <= told < 2**63:
+    elif isinstance(stated, int) and not -(2**63) <= stated < 2**63:
         raise ValueError("a whole number is longer than 64 bits")
 
 

@@ -51,9 +51,9 @@ def subtitle(evidence: Evidence) -> str:
 
 def setting(evidence: Evidence) -> Rows:
     """Unit, relation, threat model, participation, mechanism, accountant and method."""
-    result, told = evidence.result, evidence.config
+    result, stated = evidence.result, evidence.config
     game, design, about = game_of(result), result.design, result.setting
-    privacy, canaries = told.get("privacy", {}), told.get("canaries", {})
+    privacy, canaries = stated.get("privacy", {}), stated.get("canaries", {})
     rows = [
         ("Unit", f"one {game.unit} is protected" if game.unit else "not stated"),
         ("Relation", game.relation or "not stated"),
@@ -69,19 +69,19 @@ def setting(evidence: Evidence) -> Rows:
     ]
     if result.claim is not None and result.claim.assumptions:
         rows.append(("The claim assumes", "; ".join(result.claim.assumptions)))
-    if told.get("data", {}).get("source"):
+    if stated.get("data", {}).get("source"):
         users = result.training.get("users")
-        rows.append(("Data", f"{told['data']['source']}" + (f", {users:,} users train" if isinstance(users, int) else "")))
+        rows.append(("Data", f"{stated['data']['source']}" + (f", {users:,} users train" if isinstance(users, int) else "")))
     return rows
 
 
 def reproduce(evidence: Evidence) -> Rows:
     """Seeds, versions and fingerprints."""
-    result, told = evidence.result, evidence.config
+    result, stated = evidence.result, evidence.config
     training = result.training
     rows: Rows = []
-    if told:
-        rows.append(("Public seed", str(told.get("run", {}).get("seed", "not recorded"))))
+    if stated:
+        rows.append(("Public seed", str(stated.get("run", {}).get("seed", "not recorded"))))
     if evidence.given_secret:
         rows.append(("Secret seed", "given: whoever has it gets the same bits; such a run is not private"))
     elif evidence.secret:
@@ -180,14 +180,14 @@ def _own(result: AuditResult) -> str:
     return result.versions.get("coalmine", "of unknown version")
 
 
-def _canaries(result: AuditResult, told: Mapping[str, Any]) -> str:
+def _canaries(result: AuditResult, stated: Mapping[str, Any]) -> str:
     shown = f"{result.design.inserted:,} inserted"
-    pool = told.get("pool")
+    pool = stated.get("pool")
     if isinstance(pool, int):
         shown += f" of a pool of {pool:,}"
     parts = [shown, {"coins": "each by its own coin"}.get(str(result.setting.get("assignment")), "")]
-    if told.get("family"):
-        length = told.get("over_long", 1)
+    if stated.get("family"):
+        length = stated.get("over_long", 1)
         long = f", {length:g} clip norms long" if isinstance(length, int | float) else ""
-        parts.append(f"{told['family']} directions{long}")
+        parts.append(f"{stated['family']} directions{long}")
     return ", ".join(part for part in parts if part)

@@ -147,11 +147,11 @@ def presentations(points: Sequence[Presentations]) -> Drawing:
             if claimed:
                 axes.plot(*zip(*claimed, strict=True), color=colour, linewidth=1.2, linestyle=(0, (4, 2)))
             middle = np.array([point.estimate.epsilon for point in line])
-            reach = [
+            errors = [
                 middle - [point.estimate.low for point in line],
                 np.array([point.estimate.high for point in line]) - middle,
             ]
-            axes.errorbar(times, middle, np.maximum(reach, 0.0), fmt=markers[place % 4], color=colour, markersize=5, capsize=3,
+            axes.errorbar(times, middle, np.maximum(errors, 0.0), fmt=markers[place % 4], color=colour, markersize=5, capsize=3,
                           linewidth=1.4, label=name or "estimate")  # fmt: skip
         axes.plot([], [], color=MUTED, linewidth=1.2, linestyle=(0, (4, 2)), label="claim")
         axes.set_xlabel("presentations of a canary")

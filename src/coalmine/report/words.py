@@ -77,9 +77,9 @@ def reason(result: AuditResult) -> str:
 
 def gloss(result: AuditResult) -> str:
     """The reason, without what `noticed` says in a line of its own."""
-    told = reason(result).partition("; noise too small")[0]
-    first, separator, rest = told.partition("; ")
-    return rest if separator and first.startswith("only noise too small") else told
+    stated = reason(result).partition("; noise too small")[0]
+    first, separator, rest = stated.partition("; ")
+    return rest if separator and first.startswith("only noise too small") else stated
 
 
 def game_of(result: AuditResult) -> Game:

@@ -1,22 +1,22 @@
 """Views: what an adversary sees of a run, and the one number per canary that it makes of it.
 
     view           sees         the adversary has                                    its number
-    FinalModel     "drift"      the model, and knows how it started                  cosine with the whole change
+    FinalModel     "total_change"      the model, and knows how it started                  cosine with the whole change
     EveryRelease   "mean"       every released mean                                  largest cosine over rounds
     KnownRounds    "mean"       the same, and the rounds of its target               matched filter over those rounds
     KnownOthers    "residual"   the same, and what all clients but the target sent   the same filter without the clients
     Afterwards     "residual"   the same                                             a sum over all rounds from its first on
     UnknownRounds  "residual"   the same, but not the rounds of its target           likelihood ratio over all rounds
 
-A view is a pure function of `Sightings`: inner products of released vectors with the canaries and with directions that were
-never to be inserted, made by `sight` row by row and put together by `stack`. All views can be taken of one run, and all of
-them of a layer: `groups_of`. What each may be compared with is its `claim`.
+A view is a pure function of `Projections`: inner products of released vectors with the canaries and with directions that were
+never to be inserted, made by `project_row` row by row and put together by `stack`. All views can be taken of one run, and
+all of them of a layer: `groups_of`. What each may be compared with is its `claim`.
 """
 
 from coalmine.views.cosines import EveryRelease, FinalModel
+from coalmine.views.projections import ProjectionRow, groups_of, norms_in_group, project_row, stack
 from coalmine.views.rounds import Afterwards, KnownOthers, KnownRounds
 from coalmine.views.running import anytime_scores, round_scores
-from coalmine.views.sighting import Sight, groups_of, reach_of, sight, stack
 from coalmine.views.unknown import UnknownRounds
 from coalmine.views.view import View, choose_null
 
@@ -27,15 +27,15 @@ __all__ = [
     "FinalModel",
     "KnownOthers",
     "KnownRounds",
-    "Sight",
+    "ProjectionRow",
     "UnknownRounds",
     "View",
     "anytime_scores",
     "choose_null",
     "groups_of",
-    "reach_of",
+    "norms_in_group",
+    "project_row",
     "round_scores",
-    "sight",
     "stack",
 ]
 

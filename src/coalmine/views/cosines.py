@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coalmine.canaries.planting import Planting
-from coalmine.contracts import Array, Canaries, Null, Sightings
+from coalmine.canaries.schedule import Schedule
+from coalmine.contracts import Array, Canaries, Null, Projections
 from coalmine.errors import MismatchError
 from coalmine.nulls import MaxNull
 from coalmine.scores import MAXIMUM, Scores
@@ -42,19 +42,19 @@ class FinalModel(Threat):
         return "final model, with its start" if self.whole_model else "final model"
 
     @property
-    def sees(self) -> str:
+    def needs(self) -> str:
         """All steps together, or the model."""
-        return "model" if self.whole_model else "drift"
+        return "model" if self.whole_model else "total_change"
 
-    def scores(self, sightings: Sightings, planting: Planting, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
+    def scores(self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
         """The cosine of each canary of the pool with the last vector."""
-        check(sightings, planting, canaries, self.sees, null)
-        if sightings.rounds.size != 1:
-            raise MismatchError(f"the final model is one vector; these sightings have {sightings.rounds.size} rows.")
-        cosines, norm = _largest(sightings), float(sightings.norm[0])
-        spread = float(spreads_of(sightings, planting, canaries)[0]) / norm if norm > 0 else sightings.dim**-0.5
-        law = law_of_one(canaries, sightings, spread) if null == "law" else None
-        return _cosine_table(self, self.name, "cosine", sightings, planting, cosines, law)
+        check(projections, schedule, canaries, self.needs, null)
+        if projections.rounds.size != 1:
+            raise MismatchError(f"the final model is one vector; these sightings have {projections.rounds.size} rows.")
+        cosines, norm = _largest(projections), float(projections.norm[0])
+        spread = float(spreads_of(projections, schedule, canaries)[0]) / norm if norm > 0 else projections.dim**-0.5
+        law = law_of_one(canaries, projections, spread) if null == "law" else None
+        return _cosine_table(self, self.name, "cosine", projections, schedule, cosines, law)
 
 
 @dataclass(frozen=True)
@@ -72,41 +72,41 @@ class EveryRelease(Threat):
         return "every release, after momentum" if self.post_momentum else "every release"
 
     @property
-    def sees(self) -> str:
+    def needs(self) -> str:
         """The released means, or the steps of the model."""
         return "step" if self.post_momentum else "mean"
 
-    def scores(self, sightings: Sightings, planting: Planting, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
+    def scores(self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
         """The largest cosine of each canary of the pool, over all rounds.
 
         The law of one round has a variance of at most 1/d whatever else was released (the canaries of a transform leave less to
         each other), and P(max >= t) <= rounds P(one >= t).
         """
-        check(sightings, planting, canaries, self.sees, null)
-        one = law_of_one(canaries, sightings, sightings.dim**-0.5) if null == "law" else None
-        law = None if one is None else MaxNull(one, sightings.rounds.size)
+        check(projections, schedule, canaries, self.needs, null)
+        one = law_of_one(canaries, projections, projections.dim**-0.5) if null == "law" else None
+        law = None if one is None else MaxNull(one, projections.rounds.size)
         statistic = f"{MAXIMUM} over rounds of the cosine"
-        return _cosine_table(self, self.name, statistic, sightings, planting, _largest(sightings), law)
+        return _cosine_table(self, self.name, statistic, projections, schedule, _largest(projections), law)
 
 
-def _largest(sightings: Sightings) -> Array:
+def _largest(projections: Projections) -> Array:
     """By column, the largest cosine over the rows; with a vector that is 0 the cosine is 0."""
-    found = np.full(sightings.inner.shape[1], -np.inf)
-    for inner, norm in zip(sightings.inner, sightings.norm, strict=True):
+    found = np.full(projections.inner.shape[1], -np.inf)
+    for inner, norm in zip(projections.inner, projections.norm, strict=True):
         np.maximum(found, inner / norm if norm > 0 else 0.0, out=found)
     return np.asarray(np.clip(found, -1.0, 1.0))  # beyond by rounding alone
 
 
 def _cosine_table(
-    view: Threat, name: str, statistic: str, sightings: Sightings, planting: Planting, cosines: Array, law: Null | None
+    view: Threat, name: str, statistic: str, projections: Projections, schedule: Schedule, cosines: Array, law: Null | None
 ) -> Scores:
-    pool = sightings.pool
+    pool = projections.pool
     return table(
         view,
         name,
         statistic,
-        sightings,
-        planting,
+        projections,
+        schedule,
         members=np.arange(pool),
         values=cosines[:pool],
         law=law,

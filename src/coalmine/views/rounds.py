@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.canaries.planting import Planting
-from coalmine.contracts import Array, Canaries, IndexArray, Null, Sightings
+from coalmine.canaries.schedule import Schedule
+from coalmine.contracts import Array, Canaries, IndexArray, Null, Projections
 from coalmine.errors import NotEnoughCanariesError
 from coalmine.nulls import CosineNull, GaussianNull
 from coalmine.scores import Scores
@@ -51,28 +51,28 @@ class KnownRounds(Threat):
         return "known rounds"
 
     @property
-    def sees(self) -> str:
+    def needs(self) -> str:
         """The released means."""
         return "mean"
 
-    def scores(self, sightings: Sightings, planting: Planting, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
+    def scores(self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
         """The matched filter of every canary that has a round; held-out ones in the rounds they would have taken part in."""
-        check(sightings, planting, canaries, self.sees, null)
-        presence = self.looked_at(planting.presence)[sightings.rounds]
+        check(projections, schedule, canaries, self.needs, null)
+        presence = self.looked_at(schedule.presence)[projections.rounds]
         members = np.flatnonzero(presence.any(axis=0))
         if members.size == 0:
             raise NotEnoughCanariesError("no canary was assigned to any of these rounds; plant them for more rounds.")
-        found = _Filtered.of(sightings, planting, canaries, presence[:, members], members)
+        found = _Filtered.of(projections, schedule, canaries, presence[:, members], members)
         if null == "law":
-            values, law = found.by_law(sightings, canaries)
+            values, law = found.by_law(projections, canaries)
         else:
             values, law = found.plainly(found.pool), None
         return table(
             self,
             self.name,
             "cosine" if isinstance(law, CosineNull) else "matched filter",
-            sightings,
-            planting,
+            projections,
+            schedule,
             members=members,
             values=values,
             law=law,
@@ -96,7 +96,7 @@ class KnownOthers(KnownRounds):
         return "known others"
 
     @property
-    def sees(self) -> str:
+    def needs(self) -> str:
         """The released means without the clients' part."""
         return "residual"
 
@@ -142,12 +142,14 @@ class _Filtered:
     single: bool  # every score is from one round
 
     @staticmethod
-    def of(sightings: Sightings, planting: Planting, canaries: Canaries, presence: Presence, members: IndexArray) -> _Filtered:
-        inner, spreads = sightings.inner, spreads_of(sightings, planting, canaries)
+    def of(
+        projections: Projections, schedule: Schedule, canaries: Canaries, presence: Presence, members: IndexArray
+    ) -> _Filtered:
+        inner, spreads = projections.inner, spreads_of(projections, schedule, canaries)
         empty = spreads == 0  # rounds without anybody and without noise: nothing to see
         spreads = np.where(empty, 1.0, spreads)
-        patterns = matched_filter.Patterns.among(presence, np.where(empty, 0.0, sightings.amplitude / spreads))
-        first, last = sightings.pool, inner.shape[1]
+        patterns = matched_filter.Patterns.among(presence, np.where(empty, 0.0, projections.amplitude / spreads))
+        first, last = projections.pool, inner.shape[1]
         middle = first + (last - first) // 2
         chosen = matched_filter.fit(patterns.signals, inner[:, first:middle], spreads)
         begin = first if chosen.diagonal else middle
@@ -173,18 +175,18 @@ class _Filtered:
         """In units of the filter's own norm, which the unused directions scored here have not touched."""
         return _quotient(raw.sums, self.filter.norms[raw.of])
 
-    def by_law(self, sightings: Sightings, canaries: Canaries) -> tuple[Array, Null]:
+    def by_law(self, projections: Projections, canaries: Canaries) -> tuple[Array, Null]:
         """The pool in units of a direction that took no part, and the law of that."""
         slack = max(slack_of(canaries), math.log(2) if self.rounding else 0.0)
         values = _quotient(self.pool.sums, self.measured[self.pool.of])
         if self.single and canaries.null is not None:
-            return np.clip(values / np.sqrt(sightings.dim), -1.0, 1.0), CosineNull(sightings.dim)
+            return np.clip(values / np.sqrt(projections.dim), -1.0, 1.0), CosineNull(projections.dim)
         if self.single:
             return values, GaussianNull(slack=slack)
         if self.columns.size < 2:
             raise NotEnoughCanariesError(
                 "scores over several rounds have no law without unused directions to measure their spread on. "
-                "Give sight(...) spare directions or unused canaries, or take null='unused'."
+                "Give project_row(...) spare directions or unused canaries, or take null='unused'."
             )
         return values, GaussianNull(slack=slack, directions=self.columns.size)
 

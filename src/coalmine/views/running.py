@@ -10,33 +10,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from coalmine.canaries.planting import Planting
-from coalmine.contracts import Array, Canaries, Sightings
+from coalmine.canaries.schedule import Schedule
+from coalmine.contracts import Array, Canaries, Projections
 from coalmine.errors import MismatchError
-from coalmine.views.sighting import Sight, check_finite, stack
+from coalmine.views.projections import ProjectionRow, check_finite, stack
 from coalmine.views.view import spreads_of
 
 
-def round_scores(seen: Sight, planting: Planting, canaries: Canaries, round_number: int) -> Array:
+def round_scores(seen: ProjectionRow, schedule: Schedule, canaries: Canaries, round_number: int) -> Array:
     """The standardised scores of the canaries that took part in one round; none if nobody did."""
-    row = stack([seen], kind="mean", rounds=[round_number], amplitude=1.0, pool=planting.pool, dim=canaries.dim)
+    row = stack([seen], kind="mean", rounds=[round_number], amplitude=1.0, pool=schedule.pool, dim=canaries.dim)
     check_finite(row)
-    return _of_row(row, planting, canaries)
+    return _of_row(row, schedule, canaries)
 
 
-def anytime_scores(sightings: Sightings, planting: Planting, canaries: Canaries) -> Array:
+def anytime_scores(projections: Projections, schedule: Schedule, canaries: Canaries) -> Array:
     """The standardised scores of all presentations of inserted canaries, in the order of their rounds."""
-    if sightings.kind not in ("mean", "residual"):  # after momentum the noise of a round is not new
-        raise MismatchError(f"running scores need sightings of kind 'mean' or 'residual'; these are {sightings.kind!r}.")
-    check_finite(sightings)
-    return _of_row(sightings, planting, canaries)
+    if projections.kind not in ("mean", "residual"):  # after momentum the noise of a round is not new
+        raise MismatchError(f"running scores need sightings of kind 'mean' or 'residual'; these are {projections.kind!r}.")
+    check_finite(projections)
+    return _of_row(projections, schedule, canaries)
 
 
-def _of_row(sightings: Sightings, planting: Planting, canaries: Canaries) -> Array:
-    spreads = spreads_of(sightings, planting, canaries)
+def _of_row(projections: Projections, schedule: Schedule, canaries: Canaries) -> Array:
+    spreads = spreads_of(projections, schedule, canaries)
     found = []
-    for row in np.argsort(sightings.rounds, kind="stable"):
-        present = planting.planted(int(sightings.rounds[row]))
-        inner = sightings.inner[row, present]
+    for row in np.argsort(projections.rounds, kind="stable"):
+        present = schedule.taking_part(int(projections.rounds[row]))
+        inner = projections.inner[row, present]
         found.append(np.divide(inner, spreads[row]) if spreads[row] > 0 else np.zeros(inner.size))
     return np.concatenate(found) if found else np.empty(0)

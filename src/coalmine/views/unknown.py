@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coalmine.canaries.planting import Planting
-from coalmine.contracts import Canaries, Sightings
+from coalmine.canaries.schedule import Schedule
+from coalmine.contracts import Canaries, Projections
 from coalmine.scores import LIKELIHOOD_RATIO, Scores
 from coalmine.views.view import NullChoice, Threat, check, spreads_of, table
 
@@ -34,28 +34,30 @@ class UnknownRounds(Threat):
         return "unknown rounds"
 
     @property
-    def sees(self) -> str:
+    def needs(self) -> str:
         """The released means without the clients' part."""
         return "residual"
 
-    def scores(self, sightings: Sightings, planting: Planting, canaries: Canaries, *, null: NullChoice = "unused") -> Scores:
+    def scores(
+        self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "unused"
+    ) -> Scores:
         """The likelihood ratio of every canary of the pool; there is no law for it, so that `null` changes nothing."""
-        check(sightings, planting, canaries, self.sees, null)
-        spreads = spreads_of(sightings, planting, canaries)
-        rate = min(planting.pattern.expected_size(planting.pool, planting.rounds) / planting.pool, 1.0)
-        found = np.zeros(sightings.inner.shape[1])
-        for inner, spread, amplitude in zip(sightings.inner, spreads, sightings.amplitude, strict=True):
+        check(projections, schedule, canaries, self.needs, null)
+        spreads = spreads_of(projections, schedule, canaries)
+        rate = min(schedule.pattern.expected_size(schedule.pool, schedule.rounds) / schedule.pool, 1.0)
+        found = np.zeros(projections.inner.shape[1])
+        for inner, spread, amplitude in zip(projections.inner, spreads, projections.amplitude, strict=True):
             if spread > 0:
                 gap = amplitude / spread
                 evidence = gap * inner / spread - gap**2 / 2  # that it took part in this round
                 found += np.logaddexp(np.log1p(-rate), np.log(rate) + evidence) if rate < 1 else evidence
-        pool = sightings.pool
+        pool = projections.pool
         return table(
             self,
             self.name,
             LIKELIHOOD_RATIO,
-            sightings,
-            planting,
+            projections,
+            schedule,
             members=np.arange(pool),
             values=found[:pool],
             law=None,

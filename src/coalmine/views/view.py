@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from coalmine import _validate, accounting
 from coalmine.accounting import Relation
 from coalmine.canaries import TransformCanaries
-from coalmine.canaries.planting import Planting
-from coalmine.contracts import Array, Canaries, Claim, Game, IndexArray, Null, Sightings
+from coalmine.canaries.schedule import Schedule
+from coalmine.contracts import Array, Canaries, Claim, Game, IndexArray, Null, Projections
 from coalmine.errors import AuditError, MismatchError, NotEnoughCanariesError
 from coalmine.nulls import CosineNull, GaussianNull
 from coalmine.scores import Scores
-from coalmine.views.sighting import check_finite
+from coalmine.views.projections import check_finite
 
 NullChoice = Literal["law", "unused"]
 NULLS = ("law", "unused")
@@ -47,16 +47,16 @@ class View(Protocol):
         """In words, for reports."""
 
     @property
-    def sees(self) -> str:
-        """Which kind of `Sightings` it needs."""
+    def needs(self) -> str:
+        """Which kind of `Projections` it needs."""
 
-    def scores(self, sightings: Sightings, planting: Planting, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
+    def scores(self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
         """One number per canary of the pool, and its null."""
 
-    def game(self, planting: Planting) -> Game:
+    def game(self, schedule: Schedule) -> Game:
         """The game that the scores are measured in."""
 
-    def claim(self, planting: Planting, *, noise_multiplier: float, delta: float) -> Claim:
+    def claim(self, schedule: Schedule, *, noise_multiplier: float, delta: float) -> Claim:
         """What an accountant proves in that game."""
 
 
@@ -81,18 +81,18 @@ class Threat:
 
     knows_rounds = False
 
-    def game(self, planting: Planting) -> Game:
+    def game(self, schedule: Schedule) -> Game:
         """The game that the scores are measured in."""
-        return accounting.game(planting.pattern, relation=self.relation, unit=self.unit, rounds_known=self.knows_rounds)
+        return accounting.game(schedule.pattern, relation=self.relation, unit=self.unit, rounds_known=self.knows_rounds)
 
-    def claim(self, planting: Planting, *, noise_multiplier: float, delta: float) -> Claim:
+    def claim(self, schedule: Schedule, *, noise_multiplier: float, delta: float) -> Claim:
         """What an accountant proves for these canaries against this adversary.
 
         Rounds unknown: sampling amplifies. Rounds known: it does not; canaries sampled at random then took part t times each,
         t binomial, and the claim is the mean over t (see `coalmine.accounting`), not that of the most frequent canary.
         """
         return accounting.claim(
-            planting.pattern,
+            schedule.pattern,
             noise_multiplier=noise_multiplier,
             delta=delta,
             relation=self.relation,
@@ -101,25 +101,25 @@ class Threat:
         )
 
 
-def check(sightings: Sightings, planting: Planting, canaries: Canaries, sees: str, null: str) -> None:
+def check(projections: Projections, schedule: Schedule, canaries: Canaries, needs: str, null: str) -> None:
     """Is this what the view looks at, and do the three belong together?"""
     _validate.one_of("null", null, NULLS)
-    if sightings.kind != sees:
-        raise MismatchError(f"this view sees sightings of kind {sees!r}; these are of kind {sightings.kind!r}.")
-    if not sightings.pool == planting.pool == canaries.count <= sightings.inner.shape[1]:
+    if projections.kind != needs:
+        raise MismatchError(f"this view sees sightings of kind {needs!r}; these are of kind {projections.kind!r}.")
+    if not projections.pool == schedule.pool == canaries.count <= projections.inner.shape[1]:
         raise MismatchError(
-            f"sightings of {sightings.pool} canaries ({sightings.inner.shape[1]} columns), a planting of {planting.pool} and "
-            f"{canaries.count} canaries do not belong to one run."
+            f"projections of {projections.pool} canaries ({projections.inner.shape[1]} columns), a schedule of {schedule.pool} "
+            f"and {canaries.count} canaries do not belong to one run."
         )
-    if sightings.rounds.size and not 0 <= sightings.rounds.min() <= sightings.rounds.max() < planting.rounds:
-        raise MismatchError(f"sightings of round {sightings.rounds.max()} in a run of {planting.rounds} rounds.")
-    check_finite(sightings)
+    if projections.rounds.size and not 0 <= projections.rounds.min() <= projections.rounds.max() < schedule.rounds:
+        raise MismatchError(f"sightings of round {projections.rounds.max()} in a run of {schedule.rounds} rounds.")
+    check_finite(projections)
 
 
-def law_of_one(canaries: Canaries, sightings: Sightings, spread: float) -> Null:
+def law_of_one(canaries: Canaries, projections: Projections, spread: float) -> Null:
     """The law of a score x/|v| ("cosine") of one vector; for transform canaries its standard deviation is `spread`."""
     if canaries.null is not None:
-        return CosineNull(sightings.dim)
+        return CosineNull(projections.dim)
     return GaussianNull(spread, slack=slack_of(canaries))
 
 
@@ -132,21 +132,21 @@ def slack_of(canaries: Canaries) -> float:
     raise AuditError("the null law of these canaries is not known; take null='unused'.")
 
 
-def spreads_of(sightings: Sightings, planting: Planting, canaries: Canaries) -> Array:
+def spreads_of(projections: Projections, schedule: Schedule, canaries: Canaries) -> Array:
     """By row, the standard deviation of the inner product with a direction that took no part; 0 where the vector is 0.
 
     Transform canaries: the squares of all rows of the map add up to |v|², so the mean over the rows that were not inserted is
     known exactly: (|v|² - those of the inserted ones)/(d - their number). Others, and within a group, where rows are no longer
     orthogonal: |v|/sqrt(d), as for any random direction.
     """
-    average = sightings.norm / np.sqrt(sightings.dim)
-    if not isinstance(canaries, TransformCanaries) or sightings.group is not None:
+    average = projections.norm / np.sqrt(projections.dim)
+    if not isinstance(canaries, TransformCanaries) or projections.group is not None:
         return np.asarray(average)
-    inserted = np.flatnonzero(planting.inserted)
+    inserted = np.flatnonzero(schedule.inserted)
     rest = np.empty_like(average)
-    for row, inner in enumerate(sightings.inner):
-        rest[row] = sightings.norm[row] ** 2 - np.square(inner[inserted]).sum()
-    others = max(sightings.dim - inserted.size, 1)
+    for row, inner in enumerate(projections.inner):
+        rest[row] = projections.norm[row] ** 2 - np.square(inner[inserted]).sum()
+    others = max(projections.dim - inserted.size, 1)
     return np.asarray(np.maximum(np.sqrt(np.maximum(rest, 0.0) / others), _ROUNDING * average))
 
 
@@ -154,8 +154,8 @@ def table(
     view: Threat,
     name: str,
     statistic: str,
-    sightings: Sightings,
-    planting: Planting,
+    projections: Projections,
+    schedule: Schedule,
     *,
     members: IndexArray,
     values: Array,
@@ -168,12 +168,12 @@ def table(
     Where canaries differ in how often they take part, `group` says how often: an unused column is scored like the member whose
     rounds it borrows, in turn.
     """
-    inserted: NDArray[np.bool_] = planting.inserted[members]
+    inserted: NDArray[np.bool_] = schedule.inserted[members]
     if not inserted.any():
         raise NotEnoughCanariesError(
             f"none of the {members.size} canaries that could be scored was inserted. Plant more canaries, or for more rounds."
         )
-    assignment, times = "coins", planting.times[members]
+    assignment, times = "coins", schedule.times[members]
     if law is None:
         times = np.concatenate([times, times[np.arange(columns.size) % members.size]])
         values, members = np.concatenate([values, unused]), np.concatenate([members, columns])
@@ -185,8 +185,8 @@ def table(
         labels={"canary": members, **({"group": times} if np.ptp(times) > 0 else {})},
         assignment=assignment,
         null=law,
-        dim=sightings.dim,
+        dim=projections.dim,
         statistic=statistic,
-        view=name if sightings.group is None else f"{name}, within {sightings.group}",
-        game=view.game(planting),
+        view=name if projections.group is None else f"{name}, within {projections.group}",
+        game=view.game(schedule),
     )

@@ -6,27 +6,27 @@
     settings.py   what is trained, and the statement that decides
     exam.py       all of them in front of an auditor
 
->>> from coalmine.zoo import INMATES
->>> print(INMATES["reused-noise"].bug)
+>>> from coalmine.zoo import BUGS
+>>> print(BUGS["reused-noise"].fault)
 The noise is drawn once and added in every round.
 """
 
 from coalmine.zoo import clipping, noise, sampling
-from coalmine.zoo.exam import Auditor, Exam, examine, sit
-from coalmine.zoo.inmate import INMATES, Inmate, listing
+from coalmine.zoo.bug import BUGS, Bug, listing
 from coalmine.zoo.settings import SETTINGS, Setting
+from coalmine.zoo.study import Auditor, Exam, audit_once, examine
 
 __all__ = [
-    "INMATES",
+    "BUGS",
     "SETTINGS",
     "Auditor",
+    "Bug",
     "Exam",
-    "Inmate",
     "Setting",
+    "audit_once",
     "clipping",
     "examine",
     "listing",
     "noise",
     "sampling",
-    "sit",
 ]

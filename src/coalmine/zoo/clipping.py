@@ -12,16 +12,16 @@ from coalmine.contracts import Contribution, Public, Release, State, Streams, To
 from coalmine.federation import Federation
 from coalmine.mechanisms import AdaptiveGaussian, Gaussian
 from coalmine.mechanisms.gaussian import length
-from coalmine.zoo.inmate import InPlaceOfTheRightOne, inmate
+from coalmine.zoo.bug import Replacing, bug
 
 
-@inmate(
+@bug(
     "clip-the-average",
     "once",
     "Clipping on a server that only sees the average, as under secure aggregation; clip_grad_norm_ on the gradient of a batch.",
 )
 @dataclass(frozen=True)
-class ClippedAverage(InPlaceOfTheRightOne, Gaussian):
+class ClippedAverage(Replacing, Gaussian):
     """The average is cut to the clip norm instead of every update.
 
     One update that is long enough is all that is left of the average; canaries are sent 10,000 clip norms long to find out.
@@ -41,13 +41,13 @@ class ClippedAverage(InPlaceOfTheRightOne, Gaussian):
         return Release(public.round, mean, public.clip_norm, public.denominator), state
 
 
-@inmate(
+@bug(
     "clip-by-value",
     "once",
     "clip_grad_value_ where clip_grad_norm_ was meant: every coordinate is cut, not the vector.",
 )
 @dataclass(frozen=True)
-class ClippedByValue(InPlaceOfTheRightOne, Gaussian):
+class ClippedByValue(Replacing, Gaussian):
     """Every coordinate is cut to the clip norm, so that an update may be as long as sqrt(d) clip norms.
 
     An over-long canary comes out many times as long as the claim assumes.
@@ -59,13 +59,13 @@ class ClippedByValue(InPlaceOfTheRightOne, Gaussian):
         return Contribution(np.clip(update, -public.clip_norm, public.clip_norm))
 
 
-@inmate(
+@bug(
     "clip-each-layer",
     "layers",
     "Per-layer clipping: the sensitivity is the norm of all layers' bounds together, as opacus issue 202 shows.",
 )
 @dataclass(frozen=True)
-class ClippedLayerByLayer(InPlaceOfTheRightOne, Gaussian):
+class ClippedLayerByLayer(Replacing, Gaussian):
     """Every layer is cut to the clip norm of the whole, so that all of them together may be sqrt(layers) times as long.
 
     No layer leaks more than claimed, but the canary as a whole does.
@@ -88,14 +88,14 @@ class ClippedLayerByLayer(InPlaceOfTheRightOne, Gaussian):
         return {"layers": tuple(job.model.groups.values())}
 
 
-@inmate(
+@bug(
     "unclipped-group",
     "layers",
     "A parameter group that was added after the clipping was set up, as with adapters and new heads.",
     where="dense4",
 )
 @dataclass(frozen=True)
-class GroupThatIsNotClipped(InPlaceOfTheRightOne, Gaussian):
+class GroupThatIsNotClipped(Replacing, Gaussian):
     """One group of parameters is left out of the norm and out of the clipping.
 
     There a canary stays as long as it was sent, and the view of that group shows it.
@@ -117,13 +117,13 @@ class GroupThatIsNotClipped(InPlaceOfTheRightOne, Gaussian):
         return {"forgotten": job.model.groups["dense4"]}
 
 
-@inmate(
+@bug(
     "stale-scale",
     "adaptive",
     "Noise whose scale is computed once, where the clip norm is configured, while the clip norm adapts.",
 )
 @dataclass(frozen=True)
-class NoiseOfTheFirstClipNorm(InPlaceOfTheRightOne, AdaptiveGaussian):
+class NoiseOfTheFirstClipNorm(Replacing, AdaptiveGaussian):
     """The clip norm grows from round to round, and the noise stays what the first clip norm asked for.
 
     Canaries are cut to the clip norm of their round, and stand out the further the later they come.
@@ -138,7 +138,7 @@ class NoiseOfTheFirstClipNorm(InPlaceOfTheRightOne, AdaptiveGaussian):
         return replace(release, clip_norm=public.clip_norm), following
 
 
-@inmate(
+@bug(
     "bare-quantile",
     "adaptive",
     "Andrew et al. 2021 add noise to the number of unclipped updates; an adaptive clip norm without it is not accounted for.",
@@ -146,7 +146,7 @@ class NoiseOfTheFirstClipNorm(InPlaceOfTheRightOne, AdaptiveGaussian):
     instead="The sequence of clip norms: each step gives away the exact number of unclipped updates, which one client changes.",
 )
 @dataclass(frozen=True)
-class QuantileWithoutNoise(InPlaceOfTheRightOne, AdaptiveGaussian):
+class QuantileWithoutNoise(Replacing, AdaptiveGaussian):
     """The clip norm follows the exact share of unclipped updates, without the noise that is accounted for it.
 
     The leak is in the clip norms, not along any canary: the release itself has all the noise it claims.

@@ -11,16 +11,16 @@ import numpy as np
 from coalmine.contracts import Array, Public, Release, State, Streams, Total
 from coalmine.federation import Federation
 from coalmine.mechanisms import Gaussian
-from coalmine.zoo.inmate import InPlaceOfTheRightOne, inmate
+from coalmine.zoo.bug import Replacing, bug
 
 
-@inmate(
+@bug(
     "half-noise",
     "once",
     "A sensitivity that is too small: diffprivlib issue 105 takes one end of a range twice.",
 )
 @dataclass(frozen=True)
-class HalfTheNoise(InPlaceOfTheRightOne, Gaussian):
+class HalfTheNoise(Replacing, Gaussian):
     """The noise is too small by a factor of two.
 
     Every inserted canary stands out twice as far as the claim allows.
@@ -33,13 +33,13 @@ class HalfTheNoise(InPlaceOfTheRightOne, Gaussian):
         return self.noise_multiplier / 2
 
 
-@inmate(
+@bug(
     "no-noise",
     "once",
     "Noise behind a switch that production does not set; the accountant reads the configuration, not the switch.",
 )
 @dataclass(frozen=True)
-class NoNoise(InPlaceOfTheRightOne, Gaussian):
+class NoNoise(Replacing, Gaussian):
     """The noise is forgotten, and the accountant goes on counting.
 
     The release without the others' part is the canaries and nothing else.
@@ -52,14 +52,14 @@ class NoNoise(InPlaceOfTheRightOne, Gaussian):
         return Release(public.round, mean, public.clip_norm, public.denominator), state
 
 
-@inmate(
+@bug(
     "wrong-sensitivity",
     "once",
     "Tramèr et al. 2022, Debugging Differential Privacy: the sensitivity divided by the batch size, claimed epsilon 0.21, "
     "measured more than 2.79.",
 )
 @dataclass(frozen=True)
-class SensitivityOfTheMean(InPlaceOfTheRightOne, Gaussian):
+class SensitivityOfTheMean(Replacing, Gaussian):
     """The noise is scaled for the mean, whose sensitivity is one cohort-th of a clip norm, and added to the sum.
 
     It is too small by the size of the cohort, and the canaries stand out by as much.
@@ -73,13 +73,13 @@ class SensitivityOfTheMean(InPlaceOfTheRightOne, Gaussian):
         return Release(public.round, noisy / public.denominator, public.clip_norm, public.denominator), state
 
 
-@inmate(
+@bug(
     "worker-noise",
     "once",
     "tensorflow/privacy issue 88 discusses the same confusion, of N and its root, for noise that is averaged.",
 )
 @dataclass(frozen=True)
-class NoiseOfFourWorkers(InPlaceOfTheRightOne, Gaussian):
+class NoiseOfFourWorkers(Replacing, Gaussian):
     """Each of four workers adds a quarter of the noise, as if standard deviations added up.
 
     Variances do: the sum has half of the noise, and the canaries stand out twice as far.
@@ -94,13 +94,13 @@ class NoiseOfFourWorkers(InPlaceOfTheRightOne, Gaussian):
         return np.asarray(share * sum(own))
 
 
-@inmate(
+@bug(
     "reused-noise",
     "rounds",
     "Noise drawn where the optimiser is built, outside the loop.",
 )
 @dataclass(frozen=True)
-class NoiseDrawnOnce(InPlaceOfTheRightOne, Gaussian):
+class NoiseDrawnOnce(Replacing, Gaussian):
     """The noise is drawn once and added in every round.
 
     A sum over a canary's own rounds sees nothing, but the matched filter subtracts what all rounds have in common.
@@ -112,13 +112,13 @@ class NoiseDrawnOnce(InPlaceOfTheRightOne, Gaussian):
         return super().noise(dim, replace(public, round=0), secret)
 
 
-@inmate(
+@bug(
     "repeating-seed",
     "rounds",
     "A generator that is seeded at the start of every epoch, or again after a restart.",
 )
 @dataclass(frozen=True)
-class NoiseOfFourRounds(InPlaceOfTheRightOne, Gaussian):
+class NoiseOfFourRounds(Replacing, Gaussian):
     """The seed of the noise repeats every four rounds.
 
     Rounds that share their noise are correlated in directions where nobody took part, and the matched filter subtracts it.
@@ -130,13 +130,13 @@ class NoiseOfFourRounds(InPlaceOfTheRightOne, Gaussian):
         return super().noise(dim, replace(public, round=public.round % 4), secret)
 
 
-@inmate(
+@bug(
     "bare-last-round",
     "once",
     "A last step outside the private loop: a final average, a fine-tuning, a flush of what was accumulated.",
 )
 @dataclass(frozen=True)
-class NoNoiseAtLast(InPlaceOfTheRightOne, Gaussian):
+class NoNoiseAtLast(Replacing, Gaussian):
     """The last round is released without noise.
 
     One canary in eight is in that round, and a threshold that only they pass is enough.
@@ -160,14 +160,14 @@ class NoNoiseAtLast(InPlaceOfTheRightOne, Gaussian):
         return {"rounds": job.rounds}
 
 
-@inmate(
+@bug(
     "noiseless-layer",
     "layers",
     "A parameter that was frozen when the noise was set up, or is tied to another one, and is in no group that gets noise.",
     where="dense4",
 )
 @dataclass(frozen=True)
-class LayerWithoutNoise(InPlaceOfTheRightOne, Gaussian):
+class LayerWithoutNoise(Replacing, Gaussian):
     """One layer gets no noise.
 
     The whole hides it among the noise of the others; looked at on its own, that layer shows everything.
@@ -187,7 +187,7 @@ class LayerWithoutNoise(InPlaceOfTheRightOne, Gaussian):
         return {"bare": job.model.groups["dense4"]}
 
 
-@inmate(
+@bug(
     "sparse-noise",
     "once",
     "Noise on the rows of an embedding that a batch touched, to save work: which rows it touched is what must be hidden.",
@@ -195,7 +195,7 @@ class LayerWithoutNoise(InPlaceOfTheRightOne, Gaussian):
     instead="Data canaries with a feature of their own; or a look at the release: coordinates that do not move at all.",
 )
 @dataclass(frozen=True)
-class NoiseWhereSomethingMoved(InPlaceOfTheRightOne, Gaussian):
+class NoiseWhereSomethingMoved(Replacing, Gaussian):
     """Coordinates that no client moved get no noise, and so say that nobody moved them.
 
     A random direction moves all coordinates at once, so that a round with a canary in it has noise everywhere.
@@ -210,13 +210,13 @@ class NoiseWhereSomethingMoved(InPlaceOfTheRightOne, Gaussian):
         return Release(public.round, noisy / public.denominator, public.clip_norm, public.denominator), state
 
 
-@inmate(
+@bug(
     "momentum-first",
     "afterwards",
     "A momentum buffer that is updated before the privacy step: the server's optimiser wrapped the wrong way round.",
 )
 @dataclass(frozen=True)
-class MomentumBeforeNoise(InPlaceOfTheRightOne, Gaussian):
+class MomentumBeforeNoise(Replacing, Gaussian):
     """The server's momentum averages the sums, and the noise is added to the average.
 
     In its own round a canary is as visible as claimed; it comes back in every later round, and all of them together show it.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from coalmine.report.compare import Audited
 from coalmine.report.compare import page as comparison
-from coalmine.zoo.exam import Exam, most_accused
-from coalmine.zoo.inmate import INMATES
+from coalmine.zoo.bug import BUGS
 from coalmine.zoo.settings import SETTINGS
+from coalmine.zoo.study import Exam, most_false_alarms
 
 _LEAD = (
     "Differentially private training with one known bug each, and correct training in the same settings. A run is caught if "
@@ -19,14 +19,14 @@ def page(exam: Exam) -> str:
     first = dict(exam.results)
     audits = []
     for row in exam.rows:
-        found = INMATES.get(row.name)
-        what = found.bug if found else _sentence(SETTINGS[row.setting].about)
+        found = BUGS.get(row.name)
+        what = found.fault if found else _sentence(SETTINGS[row.setting].about)
         if row.where is not None:
             what += f" {row.located} of {row.caught} name the layer, {row.where}."
         if row.visible is False:
             what += " This audit cannot see it."
         if row.visible is None:
-            what += f" Fewer than {most_accused(len(row.papers)) + 1} may be accused."
+            what += f" Fewer than {most_false_alarms(len(row.papers)) + 1} may be accused."
         seen = f"{row.papers[0].method}, {row.view}"
         columns = {"caught": f"{row.caught} of {len(row.papers)}", "seen by": seen, "what": what}
         audits.append(Audited(row.name, first[row.name], columns))

@@ -16,9 +16,9 @@ from coalmine.estimators.power import FACTORS, Design, chance_of_noticing
 from coalmine.federation import Federation
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.mechanisms import Gaussian
-from coalmine.zoo.exam import Task, run_all
-from coalmine.zoo.inmate import Inmate
+from coalmine.zoo.bug import Bug
 from coalmine.zoo.settings import Setting
+from coalmine.zoo.study import Case, run_all
 
 NOISE = (0.25, 0.5, 1.0, 2.0, 4.0)
 CANARIES = (100, 316, 1000)
@@ -93,7 +93,7 @@ def check(
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> list[Point]:
     """The same chance in real runs, secret seeds 0, 1, 2, …"""
-    tasks: list[Task] = [
+    tasks: list[Case] = [
         (_setting(noise, count), _inmate(factor), seed) for noise, count, factor in points for seed in range(runs)
     ]
     found = [result for _, result in run_all(tasks, workers=workers, track=track)]
@@ -109,5 +109,5 @@ def _setting(noise: float, inserted: int) -> Setting:
     return Setting("once", f"noise {noise:g}, about {inserted} canaries", changes)
 
 
-def _inmate(factor: float) -> Inmate:
-    return Inmate(f"{factor:g} times too little noise", "once", TooLittle(factor), "")
+def _inmate(factor: float) -> Bug:
+    return Bug(f"{factor:g} times too little noise", "once", TooLittle(factor), "")

@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coalmine import accounting
-from coalmine.canaries.planting import Planting
+from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import Claim, Contribution, Public, Vector
 from coalmine.federation import Federation
 from coalmine.mechanisms import Gaussian
 from coalmine.participation import Epochs, Participation, Periods, Poisson
-from coalmine.zoo.inmate import InPlaceOfTheRightOne, inmate
+from coalmine.zoo.bug import Replacing, bug
 
 
 def _with_rounds(job: Federation, actual: Participation, secret_seed: int) -> Federation:
     """The same federation with canaries that take part as `actual` says."""
-    assert job.plants is not None
-    planting = Planting.draw(actual, pool=job.plants.planting.pool, rounds=job.rounds, secret_seed=secret_seed)
-    return replace(job, plants=replace(job.plants, planting=planting))
+    assert job.canary_setup is not None
+    schedule = Schedule.draw(actual, pool=job.canary_setup.schedule.pool, rounds=job.rounds, secret_seed=secret_seed)
+    return replace(job, canary_setup=replace(job.canary_setup, schedule=schedule))
 
 
-@inmate(
+@bug(
     "too-often",
     "once",
     "A client that is let in again whenever its device restarts; jax_privacy pull request 238 mends an example that left "
@@ -40,13 +40,13 @@ class LetInFourTimes:
         return _with_rounds(job, Periods(4), secret_seed)
 
 
-@inmate(
+@bug(
     "weighted-cohort",
     "chat",
     "Federated averaging as it is printed weighs by examples; McMahan et al. 2018 cap the weights, for the sensitivity's sake.",
 )
 @dataclass(frozen=True)
-class WeightedByExamples(InPlaceOfTheRightOne, Gaussian):
+class WeightedByExamples(Replacing, Gaussian):
     """Clipped updates are weighted by the number of examples, and the noise stays what equal weights ask for.
 
     A client with the most examples counts several times, and canaries say that they have as many.
@@ -66,7 +66,7 @@ class WeightedByExamples(InPlaceOfTheRightOne, Gaussian):
         return {"average": float(job.data.sizes.mean())}
 
 
-@inmate(
+@bug(
     "wrong-rate",
     "poisson",
     "The sampling rate of examples where that of users is meant: cohort over examples instead of cohort over users.",
@@ -88,11 +88,11 @@ class RateOfExamples:
         sampled = job.participation
         assert isinstance(sampled, Poisson)
         # right: told = sampled
-        told = replace(sampled, rate=sampled.rate * len(job.data) / int(job.data.sizes.sum()))
-        return accounting.claim(told, noise_multiplier=job.mechanism.noise_multiplier, delta=delta)
+        config = replace(sampled, rate=sampled.rate * len(job.data) / int(job.data.sizes.sum()))
+        return accounting.claim(config, noise_multiplier=job.mechanism.noise_multiplier, delta=delta)
 
 
-@inmate(
+@bug(
     "shuffled",
     "dealt",
     "Chua et al. 2024, How Private are DP-SGD Implementations: batches of a shuffled data set, accounted as Poisson samples.",
@@ -112,11 +112,11 @@ class ShuffledAndClaimedAsSampled:
     def claimed(cls, job: Federation, delta: float) -> Claim:
         """The claim of a sampling that never took place."""
         # right: told = job.participation
-        told = Poisson(job.participation.expected_size(len(job.data), job.rounds) / len(job.data), job.rounds)
-        return accounting.claim(told, noise_multiplier=job.mechanism.noise_multiplier, delta=delta)
+        config = Poisson(job.participation.expected_size(len(job.data), job.rounds) / len(job.data), job.rounds)
+        return accounting.claim(config, noise_multiplier=job.mechanism.noise_multiplier, delta=delta)
 
 
-@inmate(
+@bug(
     "shuffled-in-secret",
     "poisson",
     "Chua et al. 2024, as above, with an order that nobody knows.",

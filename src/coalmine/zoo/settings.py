@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from coalmine.assembly import Material, federation, material
+from coalmine.assembly import Task, federation, load_task
 from coalmine.config import Config, read_config
 from coalmine.federation import Federation
 
@@ -22,18 +22,18 @@ class Setting:
     changes: tuple[str, ...] = ()
 
     @property
-    def told(self) -> Config:
+    def config(self) -> Config:
         """As a configuration."""
         return read_config("zoo", self.changes)
 
     def job(self, secret_seed: int) -> Federation:
         """As a federation: canaries, coins and noise from the secret seed, everything else always the same."""
-        return federation(self.told, _material(self), secret_seed)
+        return federation(self.config, _material(self), secret_seed)
 
 
 @cache
-def _material(setting: Setting) -> Material:
-    return material(setting.told)
+def _material(setting: Setting) -> Task:
+    return load_task(setting.config)
 
 
 _DEEP = "model.options.hidden=[93, 93, 93, 93, 93, 93]"

@@ -86,16 +86,16 @@ class ClientView:
     def _audit_of(self, context: Context) -> Audit:
         return self._audit if isinstance(self._audit, Audit) else self._audit(context)
 
-    def _look(self, audit: Audit, model: ArrayRecord, told: int | None, context: Context) -> None:
+    def _look(self, audit: Audit, model: ArrayRecord, config: int | None, context: Context) -> None:
         layout, state = Layout.of(model), context.state
         if _FIRST not in state:
-            number, self._result = told or 1, None  # a new training
+            number, self._result = config or 1, None  # a new training
             state[_FIRST], state[_ROWS] = _kept(model), ArrayRecord()
             nothing: dict[str, Any] = {name: [] for name in _KEPT}
-            state[_SEEN] = ConfigRecord({"first": number, "last": number, "asked": 1, "told": told is not None, **nothing})
+            state[_SEEN] = ConfigRecord({"first": number, "last": number, "asked": 1, "told": config is not None, **nothing})
         else:
             seen = state[_SEEN]
-            number = told or int(seen["last"]) + 1
+            number = config or int(seen["last"]) + 1
             if not seen["last"] < number <= audit.rounds:  # a model that came twice, or after what is audited
                 return
             self._compare(audit, layout, model, number, state)
@@ -116,7 +116,7 @@ class ClientView:
         job = audit.job(application)
         for kind, row in job.rows(self._observed(latest, moved, releases, audit)).items():
             state[_ROWS][f"{kind}/{latest}"] = Array(row)
-        for name, value in (("rounds", latest), ("releases", releases), ("norms", norm), ("came", job.watch.came_through)):
+        for name, value in (("rounds", latest), ("releases", releases), ("norms", norm), ("came", job.recorder.kept_share)):
             seen[name] = [*seen[name], value]
 
     def _concluded(self, audit: Audit, state: Any) -> AuditResult:
@@ -131,7 +131,7 @@ class ClientView:
             rows = {name.removesuffix(ending): kept[name].numpy() for name in kept if name.endswith(ending)}
             observed = self._observed(number, np.array([norm]), releases, audit)  # of the length alone
             moved = last - first if number == seen["rounds"][-1] else 0.0
-            audit.keep(number, rows, {**observed.record(), "came_through": came}, moved=moved, assigned=observed.assigned)
+            audit.keep(number, rows, {**observed.record(), "kept_share": came}, moved=moved, assigned=observed.assigned)
             for earlier in range(number - releases + 1, number):
                 audit.note(
                     "releases that the observer saw only as a sum with the next one: it was not asked after them", earlier
@@ -150,28 +150,28 @@ class ClientView:
         )
 
     def _observed(self, number: int, moved: Vector, releases: int, audit: Audit) -> Observed:
-        pool = audit.planting.pool
+        pool = audit.schedule.pool
         return Observed(
             round=number,
             vector=moved,
             clip_norm=self._clip,
             denominator=float(self._cohort),
             clients=max(self._cohort - pool, 0),
-            inserted=int(audit.planting.inserted.sum()),
+            inserted=int(audit.schedule.inserted.sum()),
             places=pool,
             assigned=np.tile(np.arange(pool), releases),  # every canary is in each of them
             releases=releases,
         )
 
 
-def client_view(audit: Audit | Callable[[Context], Audit], **told: Any) -> ClientView:
+def client_view(audit: Audit | Callable[[Context], Audit], **config: Any) -> ClientView:
     """A mod for the audit from a client's side: `clip_norm`, `noise_multiplier` and `cohort` as the server states them.
 
     `observer` is the canary whose node keeps what is seen (0), `who` says who is a canary, as for `canary_mod`. Give the audit
     an `out` on that node; `audit.result` holds the result in a process that lives long enough. Where the observer may not be
     asked in the last round, keep what is returned here and call its `conclude` after the training.
     """
-    return ClientView(audit, **told)
+    return ClientView(audit, **config)
 
 
 def _round_of(message: Message) -> int | None:

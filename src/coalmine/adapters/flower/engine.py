@@ -19,13 +19,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from coalmine.assembly import federation, material
+from coalmine.assembly import federation, load_task
 from coalmine.config import Config, located, parse_config, write_config
 from coalmine.contracts import Public
 from coalmine.errors import CoalmineError
 from coalmine.federation import Evaluate, Group, Outcome, Work
 from coalmine.mechanisms.sums import FixedPointSum
-from coalmine.training import Finished
+from coalmine.training import RunResult
 from coalmine.training import run as train
 
 _TASK = "task"
@@ -80,24 +80,24 @@ def client_app(config: str) -> ClientApp:
     return app
 
 
-def run(told: Config, out: str | Path, *, nodes: int | None = None, **options: Any) -> Finished:
+def run(config: Config, out: str | Path, *, nodes: int | None = None, **options: Any) -> RunResult:
     """`coalmine.training.run` on so many simulated nodes (as many as there are workers)."""
     from flwr.simulation import run_simulation
 
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     server = ServerApp()
-    ended: list[Finished | BaseException] = []
+    ended: list[RunResult | BaseException] = []
 
     @server.main()  # type: ignore[untyped-decorator]
     def main(grid: Grid, context: Context) -> None:
         try:
-            ended.append(train(told, out, sharing=lambda count, work: GridWorkers(grid), **options))
+            ended.append(train(config, out, make_workers=lambda count, work: GridWorkers(grid), **options))
         except BaseException as error:  # of another thread: to be raised where somebody waits for it
             ended.append(error)
 
-    app = client_app(write_config(located(told), {}))
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": told.run.workers}}
-    run_simulation(server, app, num_supernodes=nodes or told.run.workers, backend_config=resources)
+    app = client_app(write_config(located(config), {}))
+    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": config.run.workers}}
+    run_simulation(server, app, num_supernodes=nodes or config.run.workers, backend_config=resources)
     if not ended:
         raise CoalmineError("Flower's simulation ended without a result. What it said is above.")
     if isinstance(ended[0], BaseException):
@@ -133,7 +133,7 @@ def outcome_of(content: RecordDict) -> Outcome:
 
 @lru_cache(maxsize=1)
 def _work(config: str) -> Work:
-    told = parse_config(config)
-    work = federation(told, material(told), secret_seed=0).work()  # nothing of a secret is needed for local training
+    parsed = parse_config(config)
+    work = federation(parsed, load_task(parsed), secret_seed=0).work()  # nothing of a secret is needed for local training
     work.prepare()
     return work

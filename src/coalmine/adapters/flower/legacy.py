@@ -100,7 +100,7 @@ class AuditedLegacy(Strategy):
         return layout
 
     def _observe(self, number: int, after: ArrayRecord, came: int) -> None:
-        layout, private, pool = self._layout, self._reading.private, self.audit.planting.pool
+        layout, private, pool = self._layout, self._reading.private, self.audit.schedule.pool
         if layout is None or not layout.fits(after):
             raise MismatchError(
                 f"{self._reading.name} returned other arrays than the model's: it hides the aggregate. Wrap the strategy that "
@@ -113,7 +113,7 @@ class AuditedLegacy(Strategy):
                 clip_norm=self._clip,
                 denominator=float(private.num_sampled_clients if private is not None else came),
                 clients=max(came - pool, 0),
-                inserted=int(self.audit.planting.inserted.sum()),
+                inserted=int(self.audit.schedule.inserted.sum()),
                 places=pool,
                 assigned=np.arange(pool),
             )

@@ -126,7 +126,7 @@ class Reading:
             return Claim(audit.stated.claim, audit.delta, "stated by the application")
         if local is None or self.private is not None:
             return None
-        times = audit.rounds if self.canary_clients else int(audit.planting.times.max())
+        times = audit.rounds if self.canary_clients else int(audit.schedule.times.max())
         if abs(float(local.delta) * times - audit.delta) > 1e-9 * audit.delta:
             raise MismatchError(
                 f"LocalDpMod promises epsilon = {local.epsilon:g} at delta = {local.delta:g} for one reply, hence for "

@@ -211,7 +211,7 @@ class WithReplies(Audited):
         return self.audit.places
 
     def _join(self, number: int, answered: Sequence[Message]) -> Joined:
-        planted = self.audit.planted(number)
+        taking_part = self.audit.taking_part(number)
         if any(LABEL in reply.content for reply in answered):
             raise MismatchError(
                 "canaries twice: clients have canary_mod(...), and the server adds replies. Take the mod off the clients, or "
@@ -224,12 +224,12 @@ class WithReplies(Audited):
         added = []
         for place in range(self._places):
             arrays = nothing
-            if place < planted.size:
-                update = self.audit.update(int(planted[place]), self._clip, self._model.dim)
+            if place < taking_part.size:
+                update = self.audit.update(int(taking_part[place]), self._clip, self._model.dim)
                 arrays = self._model.moved(self._before, update)
             added.append(self._through_mods(self._made_up(arrays, answered[0], cohort)))
         weight = float(cohort.weights.sum() + self._places * self._largest)
-        return Joined(cohort, added, int(planted.size), self._places, weight)
+        return Joined(cohort, added, int(taking_part.size), self._places, weight)
 
     def _facts(self, joined: Joined) -> dict[str, float]:
         return {**super()._facts(joined), "canary_weight": self._largest}
@@ -275,7 +275,7 @@ class WithClients(Audited):
         weight = sum(weight_of(reply, self._reading.weight_key) for reply in answered)
         if canaries.size == 0:
             self.audit.note("canaries: none of them answered", number)
-        inserted = int(self.audit.planting.inserted[canaries].sum())
+        inserted = int(self.audit.schedule.inserted[canaries].sum())
         return Joined(cohort, (), inserted, int(canaries.size), weight, canaries)
 
 

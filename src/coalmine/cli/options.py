@@ -56,9 +56,9 @@ def two_of_three(
         if not 0 < found < 1:
             raise ValueError(f"noise multiplier {noise:g} has delta = {found:g} at epsilon = {epsilon:g}: nothing to state.")
         return noise, found
-    given = {"--noise-multiplier": noise, "--epsilon": epsilon, "--delta": delta}
-    named = ", ".join(name for name, value in given.items() if value is not None)
-    raise ValueError(f"give exactly two of {', '.join(given)}; got {named or 'none'}.")
+    task = {"--noise-multiplier": noise, "--epsilon": epsilon, "--delta": delta}
+    named = ", ".join(name for name, value in task.items() if value is not None)
+    raise ValueError(f"give exactly two of {', '.join(task)}; got {named or 'none'}.")
 
 
 def design(canaries: int, held_out: int | None, family: str) -> Design:
@@ -136,13 +136,13 @@ def run_config(name: str, changes: list[str], data_dir: Path | None, workers: in
     """The configuration of `run`: a file or a preset, --set, --data-dir and --workers."""
     from coalmine.config import read_config
 
-    told = read_config(name, [*changes, *([f"run.workers={workers}"] if workers is not None else [])])
+    config = read_config(name, [*changes, *([f"run.workers={workers}"] if workers is not None else [])])
     if data_dir is None:
-        return told
-    if "data_dir" not in signature(SOURCES[_validate.one_of("data.source", told.data.source, SOURCES)]).parameters:
-        raise ValueError(f"--data-dir: source {told.data.source!r} reads no files from a data folder; leave it out.")
-    return told.model_copy(
-        update={"data": told.data.model_copy(update={"options": {**told.data.options, "data_dir": str(data_dir)}})}
+        return config
+    if "data_dir" not in signature(SOURCES[_validate.one_of("data.source", config.data.source, SOURCES)]).parameters:
+        raise ValueError(f"--data-dir: source {config.data.source!r} reads no files from a data folder; leave it out.")
+    return config.model_copy(
+        update={"data": config.data.model_copy(update={"options": {**config.data.options, "data_dir": str(data_dir)}})}
     )
 
 

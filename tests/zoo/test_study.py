@@ -13,13 +13,13 @@ import pytest
 
 from coalmine.estimators.power import plan
 from coalmine.gaussian import gaussian_epsilon
-from coalmine.zoo import INMATES, SETTINGS, examine, listing, sit
-from coalmine.zoo.exam import Exam, Paper, Row, most_accused
+from coalmine.zoo import BUGS, SETTINGS, audit_once, examine, listing
 from coalmine.zoo.page import page
 from coalmine.zoo.power import TooLittle, check, curve
+from coalmine.zoo.study import Exam, Paper, Row, most_false_alarms
 
-VISIBLE = [name for name, each in INMATES.items() if each.visible]
-BLIND = [name for name, each in INMATES.items() if not each.visible]
+VISIBLE = [name for name, each in BUGS.items() if each.visible]
+BLIND = [name for name, each in BUGS.items() if not each.visible]
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +29,9 @@ def quiet(one_thread):
 
 @pytest.mark.parametrize("name", VISIBLE)
 def test_a_bug_that_can_be_seen_is_caught_and_located(name):
-    each = INMATES[name]
+    each = BUGS[name]
     for seed in (0, 1):
-        result = sit(SETTINGS[each.setting], each, seed)
+        result = audit_once(SETTINGS[each.setting], each, seed)
         assert result.verdict.word == "VIOLATED", seed
         if each.where is not None:
             assert result.setting["view"].endswith(f"within {each.where}"), seed
@@ -39,15 +39,15 @@ def test_a_bug_that_can_be_seen_is_caught_and_located(name):
 
 @pytest.mark.parametrize("name", BLIND)
 def test_a_bug_that_cannot_be_seen_is_said_to_be_one(name):
-    each = INMATES[name]
-    assert sit(SETTINGS[each.setting], each, 0).verdict.word != "VIOLATED"
+    each = BUGS[name]
+    assert audit_once(SETTINGS[each.setting], each, 0).verdict.word != "VIOLATED"
     assert each.instead
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_correct_code_is_not_accused(name):
     """Three runs each; with independent runs that use up their risk, all three are accused once in 8,000."""
-    accused = sum(sit(SETTINGS[name], None, seed).verdict.word == "VIOLATED" for seed in range(3))
+    accused = sum(audit_once(SETTINGS[name], None, seed).verdict.word == "VIOLATED" for seed in range(3))
     assert accused < 3
 
 
@@ -56,24 +56,22 @@ def test_correct_code_is_not_accused(name):
 )  # (that has a bug of its own, which is caught)
 def test_every_setting_could_accuse(name):
     """Otherwise that correct code is not accused would say nothing."""
-    assert sit(SETTINGS[name], INMATES["no-noise"], 0).verdict.word == "VIOLATED"
+    assert audit_once(SETTINGS[name], BUGS["no-noise"], 0).verdict.word == "VIOLATED"
 
 
-@pytest.mark.parametrize(
-    "bug", [INMATES["clip-the-average"], INMATES["no-noise"], None], ids=lambda bug: getattr(bug, "name", "")
-)
+@pytest.mark.parametrize("bug", [BUGS["clip-the-average"], BUGS["no-noise"], None], ids=lambda bug: getattr(bug, "name", ""))
 def test_a_fault_everywhere_is_located_nowhere(bug):
     """A fault of the whole shows in the larger layers too, and is not theirs."""
-    result = sit(SETTINGS["layers"], bug or replace(INMATES["half-noise"], kind=TooLittle(8.0)), 0)
+    result = audit_once(SETTINGS["layers"], bug or replace(BUGS["half-noise"], kind=TooLittle(8.0)), 0)
     assert result.verdict.word == "VIOLATED"
     assert "within" not in result.setting["view"]
 
 
 def test_bug_and_correct_twin_are_seen_by_the_same_view():
-    for each in INMATES.values():
+    for each in BUGS.values():
         assert not hasattr(each, "view"), each.name
     dealt = SETTINGS["dealt"]
-    bug, right = sit(dealt, INMATES["shuffled"], 0), sit(dealt, None, 0)
+    bug, right = audit_once(dealt, BUGS["shuffled"], 0), audit_once(dealt, None, 0)
     assert (bug.bound.epsilon, bug.setting) == (right.bound.epsilon, right.setting)  # the same run, but for what is claimed
     assert bug.claim.epsilon < right.bound.epsilon < right.claim.epsilon
 
@@ -82,18 +80,18 @@ class ChoosesItsClaim:
     def observe(self, finished):
         pass
 
-    def conclude(self, examination):
-        lower = replace(examination, stated=replace(examination.stated, epsilon=0.01))
+    def conclude(self, scorer):
+        lower = replace(scorer, stated=replace(scorer.stated, epsilon=0.01))
         return lower.conclude(lower.deciding(), ())
 
 
 def test_an_auditor_cannot_choose_the_claim():
     with pytest.raises(ValueError, match="do not choose the claim"):
-        sit(SETTINGS["once"], None, 0, ChoosesItsClaim)
+        audit_once(SETTINGS["once"], None, 0, ChoosesItsClaim)
 
 
 def test_the_plan_says_what_the_power_curve_says():
-    from coalmine.options import design
+    from coalmine.cli.options import design
 
     point = curve(0.5, 316, [1.5])[0]
     claim = float(gaussian_epsilon(0.0, 1.0, 2.0, 1.0, 1e-5))
@@ -102,41 +100,41 @@ def test_the_plan_says_what_the_power_curve_says():
 
 def test_clipping_after_averaging_is_invisible_to_canaries_of_the_clip_norm():
     """Why canaries are sent over-long: one that already has the clip norm is not changed by any clipping."""
-    setting, bug = SETTINGS["once"], INMATES["clip-the-average"]
+    setting, bug = SETTINGS["once"], BUGS["clip-the-average"]
     short = replace(setting, changes=("canaries.over_long=1.0",))
-    assert sit(setting, bug, 0).verdict.word == "VIOLATED"
-    assert sit(short, bug, 0).verdict.word != "VIOLATED"
+    assert audit_once(setting, bug, 0).verdict.word == "VIOLATED"
+    assert audit_once(short, bug, 0).verdict.word != "VIOLATED"
 
 
 def test_only_the_matched_filter_sees_noise_that_is_reused():
     """A view of single rounds, the largest cosine of all, sees no more of it than of new noise."""
-    setting, bug = SETTINGS["rounds"], INMATES["reused-noise"]
+    setting, bug = SETTINGS["rounds"], BUGS["reused-noise"]
     single = replace(setting, changes=("audit.view=every-release",))
-    assert sit(setting, bug, 0).verdict.word == "VIOLATED"
-    assert sit(single, bug, 0).verdict.word != "VIOLATED"
+    assert audit_once(setting, bug, 0).verdict.word == "VIOLATED"
+    assert audit_once(single, bug, 0).verdict.word != "VIOLATED"
 
 
 def test_momentum_before_the_noise_is_invisible_in_the_canaries_own_rounds():
-    setting, bug = SETTINGS["afterwards"], INMATES["momentum-first"]
+    setting, bug = SETTINGS["afterwards"], BUGS["momentum-first"]
     own = replace(setting, changes=tuple(change.replace("afterwards", "known-others") for change in setting.changes))
-    assert sit(own, bug, 0).verdict.word != "VIOLATED"
+    assert audit_once(own, bug, 0).verdict.word != "VIOLATED"
 
 
 def test_bare_quantiles_are_seen_by_looking_at_the_clip_norms():
     """What the zoo says would see it: each step of the clip norm is the exact number of unclipped updates."""
-    setting, bug = SETTINGS["adaptive"], INMATES["bare-quantile"]
-    for inmate, whole in ((bug, True), (None, False)):
-        job = setting.job(0) if inmate is None else inmate.kind.into(setting.job(0), 0)
+    setting, bug = SETTINGS["adaptive"], BUGS["bare-quantile"]
+    for each, whole in ((bug, True), (None, False)):
+        job = setting.job(0) if each is None else each.kind.into(setting.job(0), 0)
         seen = []
 
         class Looks:
             def observe(self, finished, seen=seen):
                 seen.append((finished.release, finished.record))
 
-            def conclude(self, examination):
-                return examination.conclude(examination.deciding(), ())
+            def conclude(self, scorer):
+                return scorer.conclude(scorer.deciding(), ())
 
-        sit(setting, inmate, 0, Looks)
+        audit_once(setting, each, 0, Looks)
         mechanism, recovered = job.mechanism, []
         for (first, record), (second, _) in pairwise(seen):
             step = np.log(second.clip_norm / first.clip_norm) / -mechanism.clip_learning_rate + mechanism.target_quantile
@@ -149,9 +147,9 @@ def test_bare_quantiles_are_seen_by_looking_at_the_clip_norms():
 
 def test_sparse_noise_is_seen_by_looking_at_coordinates_that_do_not_move():
     """Digits have pixels that are always blank. In a round without canaries their weights stay where they are, to the bit."""
-    setting, bug = SETTINGS["once"], INMATES["sparse-noise"]
-    for inmate, still in ((bug, True), (None, False)):
-        job = replace(setting.job(0) if inmate is None else inmate.kind.into(setting.job(0), 0), plants=None)
+    setting, bug = SETTINGS["once"], BUGS["sparse-noise"]
+    for each, still in ((bug, True), (None, False)):
+        job = replace(setting.job(0) if each is None else each.kind.into(setting.job(0), 0), canary_setup=None)
         from coalmine.workers import Workers
 
         with Workers(1, job.work()) as workers:
@@ -162,8 +160,8 @@ def test_sparse_noise_is_seen_by_looking_at_coordinates_that_do_not_move():
 def test_shuffling_is_seen_by_counting_rounds():
     """Dealt out, a canary is in one of the two rounds of every epoch; sampled, it is as often in none or in both."""
     setting = SETTINGS["poisson"]
-    for job, dealt in ((setting.job(0), False), (INMATES["shuffled-in-secret"].kind.into(setting.job(0), 0), True)):
-        epochs = job.plants.planting.presence.reshape(8, 2, -1).sum(axis=1)
+    for job, dealt in ((setting.job(0), False), (BUGS["shuffled-in-secret"].kind.into(setting.job(0), 0), True)):
+        epochs = job.canary_setup.schedule.presence.reshape(8, 2, -1).sum(axis=1)
         assert bool((epochs == 1).all()) == dealt
 
 
@@ -181,8 +179,8 @@ def test_the_curve_rises_with_the_factor_and_with_canaries():
 
 
 def test_every_inmate_says_two_sentences_and_shows_the_right_line():
-    for each in INMATES.values():
-        assert each.bug.endswith(".") and each.seen.endswith(".") and each.bug != each.seen, each.name
+    for each in BUGS.values():
+        assert each.fault.endswith(".") and each.seen.endswith(".") and each.fault != each.seen, each.name
         assert each.source.endswith("."), each.name
         assert "# right: " in each.code, each.name
         assert each.setting in SETTINGS, each.name
@@ -190,9 +188,9 @@ def test_every_inmate_says_two_sentences_and_shows_the_right_line():
 
 def test_the_listing_explains_all_and_shows_the_code_of_those_that_are_named():
     everything = str(listing())
-    assert all(name in everything for name in INMATES) and "class HalfTheNoise" not in everything
+    assert all(name in everything for name in BUGS) and "class HalfTheNoise" not in everything
     assert "class HalfTheNoise" in str(listing(["half-noise"]))
-    assert [entry["name"] for entry in json.loads(listing().to_json())] == list(INMATES)
+    assert [entry["name"] for entry in json.loads(listing().to_json())] == list(BUGS)
     with pytest.raises(ValueError, match="'half-nois' is not allowed"):
         listing(["half-nois"])
 
@@ -202,7 +200,7 @@ def paper(word, view="known others"):
 
 
 def test_what_passes_the_examination():
-    assert most_accused(200) == 20
+    assert most_false_alarms(200) == 20
     assert Row("bug", "once", (paper("VIOLATED"),) * 19 + (paper("CONSISTENT"),), True).passed
     assert not Row("bug", "once", (paper("VIOLATED"),) * 18 + (paper("CONSISTENT"),) * 2, True).passed
     assert not Row("bug", "layers", (paper("VIOLATED"),) * 20, True, "dense4").passed

@@ -29,7 +29,7 @@ class WrongClaim(Protocol):
 
 
 @dataclass(frozen=True)
-class Inmate:
+class Bug:
     """A bug, the setting in which it is examined, where it comes from, and what to expect."""
 
     name: str
@@ -41,7 +41,7 @@ class Inmate:
     where: str | None = None  # the layer that must be named
 
     @property
-    def bug(self) -> str:
+    def fault(self) -> str:
         """What is wrong, in a sentence."""
         return self._sentences[0]
 
@@ -61,21 +61,21 @@ class Inmate:
         return " ".join(first.split()), " ".join(second.split())
 
 
-INMATES: dict[str, Inmate] = {}
+BUGS: dict[str, Bug] = {}
 AnyKind = TypeVar("AnyKind", bound=Kind)
 
 
-def inmate(name: str, setting: str, source: str, **known: Any) -> Callable[[AnyKind], AnyKind]:
+def bug(name: str, setting: str, source: str, **known: Any) -> Callable[[AnyKind], AnyKind]:
     """Take a class into the zoo."""
 
     def take(kind: AnyKind) -> AnyKind:
-        INMATES[name] = Inmate(name, setting, kind, source, **known)
+        BUGS[name] = Bug(name, setting, kind, source, **known)
         return kind
 
     return take
 
 
-class InPlaceOfTheRightOne:
+class Replacing:
     """For mechanisms: the settings of the one that is right, in a class that is not."""
 
     @classmethod
@@ -95,7 +95,7 @@ class InPlaceOfTheRightOne:
 class Listing:
     """Inmates explained, in words or as JSON."""
 
-    inmates: tuple[Inmate, ...]
+    inmates: tuple[Bug, ...]
     with_code: bool
 
     def __str__(self) -> str:
@@ -103,11 +103,11 @@ class Listing:
 
     def to_json(self) -> str:
         """As one JSON document."""
-        words = ("name", "setting", "bug", "seen", "source", "visible", "instead", "where")
+        words = ("name", "setting", "fault", "seen", "source", "visible", "instead", "where")
         return json.dumps([{word: getattr(each, word) for word in words} for each in self.inmates], indent=2) + "\n"
 
-    def _entry(self, each: Inmate) -> str:
-        said = [f"{each.name}" + ("" if each.visible else " (cannot be seen)"), f"  {each.bug} {each.seen}"]
+    def _entry(self, each: Bug) -> str:
+        said = [f"{each.name}" + ("" if each.visible else " (cannot be seen)"), f"  {each.fault} {each.seen}"]
         if each.instead:
             said.append(f"  What would see it: {each.instead}")
         said.append(f"  Source: {each.source}")
@@ -117,5 +117,5 @@ class Listing:
 def listing(names: Sequence[str] = ()) -> Listing:
     """Inmates by their names, with their code; or all of them, without."""
     for name in names:
-        _validate.one_of("inmate", name, INMATES)
-    return Listing(tuple(INMATES[name] for name in names or INMATES), with_code=bool(names))
+        _validate.one_of("bug", name, BUGS)
+    return Listing(tuple(BUGS[name] for name in names or BUGS), with_code=bool(names))

@@ -19,11 +19,11 @@ from coalmine.participation import Participation
 
 
 @dataclass(frozen=True, eq=False)
-class Planting:
+class Schedule:
     """The rounds of every canary of the pool, and whose coin came up.
 
     >>> from coalmine.participation import Periods
-    >>> planting = Planting.draw(Periods(2), pool=6, rounds=4, secret_seed=1)
+    >>> planting = Schedule.draw(Periods(2), pool=6, rounds=4, secret_seed=1)
     >>> planting.times.tolist()
     [2, 2, 2, 2, 2, 2]
     """
@@ -34,14 +34,14 @@ class Planting:
     inserted: NDArray[np.bool_] = field(repr=False)
 
     @staticmethod
-    def draw(pattern: Participation, *, pool: int, rounds: int, secret_seed: int) -> Planting:
+    def draw(pattern: Participation, *, pool: int, rounds: int, secret_seed: int) -> Schedule:
         """Rounds from the pattern, then a fair coin for each canary, all from the secret seed."""
         pool = _validate.whole("pool", pool)
         seed = _validate.secret("secret_seed", secret_seed)
         assigned = tuple(pattern.cohorts(pool, rounds, partial(stream, seed, "canaries' rounds")))
-        return Planting(pattern, pool, assigned, stream(seed, "coins").random(pool) < 0.5)
+        return Schedule(pattern, pool, assigned, stream(seed, "coins").random(pool) < 0.5)
 
-    def planted(self, round_number: int) -> IndexArray:
+    def taking_part(self, round_number: int) -> IndexArray:
         """The canaries that take part in a round."""
         candidates = self.assigned[round_number]
         return candidates[self.inserted[candidates]]

@@ -18,20 +18,20 @@ import numpy as np
 from coalmine import _validate
 from coalmine.clients import quiet_threads
 from coalmine.contracts import Claim, plain
-from coalmine.examination import Examination, rehearse
 from coalmine.federation import Federation, Round
+from coalmine.recorder import Recorder
 from coalmine.result import AuditResult
+from coalmine.scorer import Scorer, run_in_memory
 from coalmine.views import VIEWS
-from coalmine.watch import Watch
 from coalmine.workers import Workers
-from coalmine.zoo.inmate import INMATES, Inmate, WrongClaim
+from coalmine.zoo.bug import BUGS, Bug, WrongClaim
 from coalmine.zoo.settings import SETTINGS, Setting
 
 CAUGHT = 0.95  # of the runs of a bug that can be seen
 RISK = 0.05  # of accusing a correct run, at the confidence of the statements
 UNLIKELY = 0.001  # the chance that a right auditor fails the examination of correct runs
 _AT_ONCE = 32  # runs between two signs of progress: workers wait for each other there
-Task = tuple[Setting, Inmate | None, int]  # one run: where, what bug, and the secret seed
+Case = tuple[Setting, Bug | None, int]  # one run: where, what bug, and the secret seed
 
 
 class Auditor(Protocol):
@@ -40,7 +40,7 @@ class Auditor(Protocol):
     def observe(self, finished: Round) -> None:
         """One round: what was released, and all that adversaries may know."""
 
-    def conclude(self, examination: Examination) -> AuditResult:
+    def conclude(self, scorer: Scorer) -> AuditResult:
         """The verdict; a statement of one's own scores is made by `coalmine.audit.audit_scores`."""
 
 
@@ -50,9 +50,9 @@ class Coalmine:
     def observe(self, finished: Round) -> None:
         """The canaries look by themselves."""
 
-    def conclude(self, examination: Examination) -> AuditResult:
+    def conclude(self, scorer: Scorer) -> AuditResult:
         """The primary view and its layers."""
-        return examination.conclude(examination.deciding(), examination.beside())
+        return scorer.conclude(scorer.deciding(), scorer.beside())
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,17 @@ class Paper:
     method: str
 
 
-def sit(setting: Setting, inmate: Inmate | None, seed: int, auditor: Callable[[], Auditor] = Coalmine) -> AuditResult:
+def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[], Auditor] = Coalmine) -> AuditResult:
     """One audited run of a setting, correct or with a bug; nothing is written.
 
-    >>> sit(SETTINGS["once"], INMATES["half-noise"], seed=0).verdict.word
+    >>> sit(SETTINGS["once"], BUGS["half-noise"], seed=0).verdict.word
     'VIOLATED'
     """
-    told, right = setting.told, setting.job(seed)
-    job = right if inmate is None else inmate.kind.into(right, seed)
-    stated = claimed(setting, right, inmate)
+    config, right = setting.config, setting.job(seed)
+    job = right if bug is None else bug.kind.into(right, seed)
+    stated = claimed(setting, right, bug)
     examined = auditor()
-    seen = rehearse(told, job, Watch.of(told, job, seed), examined.observe)
+    seen = run_in_memory(config, job, Recorder.of(config, job, seed), examined.observe)
     result = examined.conclude(replace(seen, stated=stated))
     if result.claim is None or result.claim.epsilon != stated.epsilon:
         raise ValueError(
@@ -88,14 +88,14 @@ def sit(setting: Setting, inmate: Inmate | None, seed: int, auditor: Callable[[]
     return result
 
 
-def claimed(setting: Setting, right: Federation, inmate: Inmate | None) -> Claim:
+def claimed(setting: Setting, right: Federation, bug: Bug | None) -> Claim:
     """What the accountant says: of the training as it should be, against the adversary of the setting; or what the bug says."""
-    delta = setting.told.privacy.delta
-    if inmate is not None and isinstance(inmate.kind, WrongClaim):
-        return inmate.kind.claimed(right, delta)
-    assert right.plants is not None
-    return VIEWS[setting.told.audit.view]().claim(
-        right.plants.planting, noise_multiplier=right.mechanism.noise_multiplier, delta=delta
+    delta = setting.config.privacy.delta
+    if bug is not None and isinstance(bug.kind, WrongClaim):
+        return bug.kind.claimed(right, delta)
+    assert right.canary_setup is not None
+    return VIEWS[setting.config.audit.view]().claim(
+        right.canary_setup.schedule, noise_multiplier=right.mechanism.noise_multiplier, delta=delta
     )
 
 
@@ -124,7 +124,7 @@ class Row:
     def passed(self) -> bool:
         """Whether this is what must come out; of bugs that cannot be seen nothing is asked."""
         if self.visible is None:
-            return self.caught <= most_accused(len(self.papers))
+            return self.caught <= most_false_alarms(len(self.papers))
         enough = self.caught >= math.ceil(CAUGHT * len(self.papers))
         return not self.visible or (enough and (self.where is None or self.located == self.caught))
 
@@ -190,7 +190,7 @@ class Exam:
 def _line(row: Row) -> str:
     caught = f"{row.caught}/{len(row.papers)}"
     if row.visible is None:
-        caught += f" ≤{most_accused(len(row.papers))}"
+        caught += f" ≤{most_false_alarms(len(row.papers))}"
     seen = f"{row.papers[0].method} on {row.view}"
     if row.where is not None:
         seen += f" ({row.located} of {row.caught} name it)"
@@ -198,10 +198,10 @@ def _line(row: Row) -> str:
     return f"{mark} {row.name:<24}{caught:>11}  {row.claim:>8.3g}{row.bound:>14.3g}  {seen}"
 
 
-def most_accused(runs: int) -> int:
+def most_false_alarms(runs: int) -> int:
     """Correct runs that may be accused: fewer than the 0.999 quantile of Binomial(runs, 0.05).
 
-    >>> most_accused(200), most_accused(20)
+    >>> most_false_alarms(200), most_false_alarms(20)
     (20, 4)
     """
     from scipy.stats import binom
@@ -223,15 +223,15 @@ def examine(
     `track` wraps the sequence of batches of runs, for a progress bar.
     """
     for name in names:
-        _validate.one_of("inmate", name, INMATES)
+        _validate.one_of("bug", name, BUGS)
     names = list(dict.fromkeys(names))
     seeds, correct = _validate.whole("seeds", seeds, least=1), _validate.whole("correct", correct)
-    chosen = [INMATES[name] for name in names] or list(INMATES.values())
-    settings = list(dict.fromkeys(inmate.setting for inmate in chosen)) if names else list(SETTINGS)
-    tasks: list[Task] = [(SETTINGS[each.setting], each, seed) for each in chosen for seed in range(seeds)]
+    chosen = [BUGS[name] for name in names] or list(BUGS.values())
+    settings = list(dict.fromkeys(bug.setting for bug in chosen)) if names else list(SETTINGS)
+    tasks: list[Case] = [(SETTINGS[each.setting], each, seed) for each in chosen for seed in range(seeds)]
     tasks += [(SETTINGS[setting], None, seed) for setting in settings for seed in range(correct)]
     papers: dict[str, list[Paper]] = {}
-    about: dict[str, tuple[Setting, Inmate | None, AuditResult]] = {}
+    about: dict[str, tuple[Setting, Bug | None, AuditResult]] = {}
     for (setting, each, seed), result in run_all(tasks, workers=workers, auditor=auditor, track=track):
         name = each.name if each is not None else f"correct: {setting.name}"
         papers.setdefault(name, []).append(_paper(seed, result))
@@ -244,12 +244,12 @@ def examine(
 
 
 def run_all(
-    tasks: Sequence[Task],
+    tasks: Sequence[Case],
     *,
     workers: int = 2,
     auditor: Callable[[], Auditor] = Coalmine,
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
-) -> Iterator[tuple[Task, AuditResult]]:
+) -> Iterator[tuple[Case, AuditResult]]:
     """All runs in several processes, each with its result, in the order of the tasks."""
     batches = [tasks[first : first + _AT_ONCE] for first in range(0, len(tasks), _AT_ONCE)]
     with Workers(workers, _Hall(auditor)) as hall:
@@ -274,6 +274,6 @@ class _Hall:
         """One thread for each worker."""
         quiet_threads()
 
-    def __call__(self, task: Task) -> str:
+    def __call__(self, task: Case) -> str:
         """The result of one run, as the text that travels."""
-        return sit(*task, self.auditor).to_json()
+        return audit_once(*task, self.auditor).to_json()

@@ -1,4 +1,4 @@
-"""From a released vector to a row of `Sightings`: inner products with canaries and with unused directions.
+"""From a released vector to a row of `Projections`: inner products with canaries and with unused directions.
 
 Columns are the pool, then `spare` unused directions of the same family, then the pool of a second family none of which is ever
 inserted (`unused`). The last is how sphere canaries, which have no spare directions, get theirs: a `TransformCanaries` with a
@@ -14,61 +14,61 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coalmine import _validate
-from coalmine.contracts import Array, Canaries, Sightings, Vector
+from coalmine.contracts import Array, Canaries, Projections, Vector
 from coalmine.errors import NonFiniteError
 
-KINDS = ("mean", "residual", "step", "drift", "model")
+KINDS = ("mean", "residual", "step", "total_change", "model")
 LEAST_PARAMETERS = 500  # in fewer, the scores of a layer say nothing about its noise
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What the canaries see of one vector: a row of `Sightings`."""
+class ProjectionRow:
+    """What the canaries see of one vector: a row of `Projections`."""
 
     inner: Array  # with unit directions; within a group, divided by their length there
     norm: float
 
 
-def sight(
+def project_row(
     canaries: Canaries,
     vector: Vector,
     *,
     spare: int = 0,
     unused: Canaries | None = None,
     group: slice | None = None,
-    reach: Array | None = None,
-) -> Sight:
+    norm_in_group: Array | None = None,
+) -> ProjectionRow:
     """One vector seen by the canaries, by `spare` unused directions, and by the pool of `unused`.
 
-    With `group` only those coordinates count; `reach`, from `reach_of` once before the run, is how long directions are there.
+    With `group` only those coordinates count; `norm_in_group` is how long directions are there (`norms_in_group`, once a run).
 
     >>> from coalmine.canaries import TransformCanaries
     >>> canaries = TransformCanaries(1000, 3, secret_seed=1)
-    >>> seen = sight(canaries, 2 * canaries.update(1), spare=5)
+    >>> seen = project_row(canaries, 2 * canaries.update(1), spare=5)
     >>> seen.inner.size, bool(seen.inner[1] > 1.999), round(seen.norm, 3)
     (8, True, 2.0)
     """
     inner = canaries.project(vector, spare=spare, group=group) / canaries.norm
     if unused is not None:
         inner = np.concatenate([inner, unused.project(vector, group=group) / unused.norm])
-    if (group is None) != (reach is None):
-        raise ValueError("group and reach belong together: reach_of(canaries, group, ...) measures the directions there.")
-    if reach is not None:
-        if reach.shape != inner.shape:
-            raise ValueError(f"reach must have one entry per direction ({inner.size}); got shape {reach.shape}.")
-        inner = np.divide(inner, reach, out=np.zeros_like(inner), where=reach > 0)
+    if (group is None) != (norm_in_group is None):
+        raise ValueError("group and reach belong together: norms_in_group(canaries, group, ...) measures the directions there.")
+    if norm_in_group is not None:
+        if norm_in_group.shape != inner.shape:
+            raise ValueError(f"reach must have one entry per direction ({inner.size}); got shape {norm_in_group.shape}.")
+        inner = np.divide(inner, norm_in_group, out=np.zeros_like(inner), where=norm_in_group > 0)
     part = np.asarray(vector if group is None else vector[group])
-    return Sight(inner, float(np.sqrt(np.square(part, dtype=np.float64).sum())))
+    return ProjectionRow(inner, float(np.sqrt(np.square(part, dtype=np.float64).sum())))
 
 
-def reach_of(canaries: Canaries, group: slice, *, spare: int = 0, unused: Canaries | None = None) -> Array:
-    """How long each direction is within a group of coordinates, in the order of the columns of `sight`."""
+def norms_in_group(canaries: Canaries, group: slice, *, spare: int = 0, unused: Canaries | None = None) -> Array:
+    """How long each direction is within a group of coordinates, in the order of the columns of `project_row`."""
     lengths = canaries.norms([group], spare=spare)[0] / canaries.norm
     return lengths if unused is None else np.concatenate([lengths, unused.norms([group])[0] / unused.norm])
 
 
 def stack(
-    sights: Sequence[Sight],
+    sights: Sequence[ProjectionRow],
     *,
     kind: str,
     rounds: ArrayLike,
@@ -76,8 +76,8 @@ def stack(
     pool: int,
     dim: int,
     group: str | None = None,
-    reach: Array | None = None,
-) -> Sightings:
+    norm_in_group: Array | None = None,
+) -> Projections:
     """Rows put together, in the order of `rounds`; `amplitude` is what taking part adds to a canary's inner product.
 
     `dim` is the number of coordinates seen: the group's, within a group.
@@ -90,7 +90,7 @@ def stack(
     widths = {row.inner.shape for row in sights}
     if len(widths) > 1:
         raise ValueError(f"all rows must have the same columns; got shapes {', '.join(map(str, sorted(widths)))}.")
-    return Sightings(
+    return Projections(
         kind=kind,
         rounds=numbers.astype(np.int64),
         inner=np.stack([row.inner for row in sights]),
@@ -98,7 +98,7 @@ def stack(
         amplitude=sizes,
         pool=_validate.whole("pool", pool, least=1),
         dim=_validate.whole("dim", dim, least=2),
-        reach=reach,
+        norm_in_group=norm_in_group,
         group=group,
     )
 
@@ -113,12 +113,12 @@ def groups_of(layers: Mapping[str, slice], least: int = LEAST_PARAMETERS) -> dic
     return {name: place for name, place in layers.items() if place.stop - place.start >= least}
 
 
-def check_finite(sightings: Sightings) -> None:
+def check_finite(projections: Projections) -> None:
     """NaN or infinity stops the audit and says where it was."""
-    good = np.isfinite(sightings.norm) & np.isfinite(sightings.amplitude)
-    good &= np.array([bool(np.isfinite(row).all()) for row in sightings.inner])
+    good = np.isfinite(projections.norm) & np.isfinite(projections.amplitude)
+    good &= np.array([bool(np.isfinite(row).all()) for row in projections.inner])
     if not good.all():
         raise NonFiniteError(
-            f"NaN or infinity in what was seen of round {sightings.rounds[~good][0]} ({sightings.kind}): nothing was computed. "
-            "Find the update or the release that was not finite."
+            f"NaN or infinity in what was seen of round {projections.rounds[~good][0]} ({projections.kind}): nothing was "
+            "computed. Find the update or the release that was not finite."
         )

@@ -1,4 +1,5 @@
-"""What the canaries look at in a run: a row of sightings for every round, kept in the run directory, read back as `Sightings`.
+"""What the canaries look at in a run: a row of inner products for every round, read back as
+`Projections`.
 
 A row holds the round, the length of the released vector, what taking part adds to a canary's inner product, and all inner
 products: with the pool, then with directions that were never to be inserted.
@@ -15,9 +16,9 @@ import numpy as np
 from coalmine import accounting
 from coalmine.canaries import TransformCanaries
 from coalmine.config import Audit, Config
-from coalmine.contracts import Array, Canaries, Sightings, Vector
+from coalmine.contracts import Array, Canaries, Projections, Vector
 from coalmine.estimators.anytime import anytime_gaps
-from coalmine.federation import Federation, Plants, Round
+from coalmine.federation import CanarySetup, Federation, Round
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.participation import FixedSize, MinSeparation, Participation, Poisson, Repeated
 from coalmine.runs import RunDirectory
@@ -26,12 +27,12 @@ from coalmine.views import (
     Afterwards,
     EveryRelease,
     FinalModel,
-    Sight,
+    ProjectionRow,
     UnknownRounds,
     View,
     groups_of,
+    project_row,
     round_scores,
-    sight,
 )
 
 _HEAD = 3  # round, norm, amplitude
@@ -39,7 +40,7 @@ _LEAST_NOISE = 1e-3  # of what else is in a vector: less is the rounding of sing
 _STANDARD_ERRORS = 5.0  # of the squared length of noise
 _RUNNING = ("residual", "mean")  # kinds whose noise is new in every round
 _MEASURED = ("epsilon_measured", "epsilon_estimated", "epsilon_at_most")
-_FINAL = ("drift", "model")  # kinds that exist once, at the end
+_FINAL = ("total_change", "model")  # kinds that exist once, at the end
 
 
 class Rows(Protocol):
@@ -65,7 +66,7 @@ class Trained(Protocol):
         """The parameters before the first round."""
 
     @property
-    def plants(self) -> Plants | None:
+    def canary_setup(self) -> CanarySetup | None:
         """The canaries."""
 
 
@@ -75,49 +76,49 @@ class Layer:
 
     name: str
     place: slice
-    reach: Array  # how long the directions are within it
+    norm_in_group: Array  # how long the directions are within it
 
 
 @dataclass(frozen=True, eq=False)
-class Watch:
+class Recorder:
     """The views of a run, and how released vectors become rows of sightings."""
 
     views: tuple[View, ...]  # the primary one first
-    plants: Plants
+    canary_setup: CanarySetup
     dim: int
     spare: int
     unused: Canaries | None  # further directions, for families that have no spare ones
     layers: tuple[Layer, ...]
-    came_through: float | None = None  # of a canary, on average, where an unknown strategy may keep less of it: measured
+    kept_share: float | None = None  # of a canary, on average, where an unknown strategy may keep less of it: measured
 
     @staticmethod
-    def of(told: Config, job: Federation, secret_seed: int) -> Watch:
+    def of(config: Config, job: Federation, secret_seed: int) -> Recorder:
         """The views that a configuration names, and the directions that they need."""
-        if job.plants is None:
+        if job.canary_setup is None:
             raise ValueError("a run without canaries has nothing to look for.")
-        return Watch.among(told, job.plants, job.model.groups, secret_seed)
+        return Recorder.among(config, job.canary_setup, job.model.groups, secret_seed)
 
     @staticmethod
-    def among(told: Config, plants: Plants, groups: Mapping[str, slice], secret_seed: int) -> Watch:
+    def among(config: Config, canary_setup: CanarySetup, groups: Mapping[str, slice], secret_seed: int) -> Recorder:
         """The same for canaries and parameter groups of any training."""
-        canaries, wanted = plants.canaries, told.audit.unused_rows
+        canaries, wanted = canary_setup.canaries, config.audit.unused_rows
         dim, unused = canaries.dim, None
         spare = min(canaries.spare, wanted)
         if not canaries.spare:
             unused = TransformCanaries(dim, min(wanted, dim // 2), secret_seed=secret_seed)
         layers: tuple[Layer, ...] = ()
-        if told.audit.layers:
+        if config.audit.layers:
             layers = _layers(canaries, groups_of(groups), spare, unused)
-        return Watch(_views(told.audit, told), plants, dim, spare, unused, layers)
+        return Recorder(_views(config.audit, config), canary_setup, dim, spare, unused, layers)
 
     @property
     def canaries(self) -> Canaries:
         """The pool."""
-        return self.plants.canaries
+        return self.canary_setup.canaries
 
     @property
     def _kinds(self) -> list[str]:
-        return sorted({view.sees for view in self.views} - set(_FINAL))
+        return sorted({view.needs for view in self.views} - set(_FINAL))
 
     def rows(self, finished: Round) -> dict[str, Array]:
         """By the name of the log, what is seen of a round."""
@@ -129,7 +130,7 @@ class Watch:
         if (
             self.unused is not None and "residual" in vectors
         ):  # independent directions are not orthogonal: no canary sees another
-            vectors["residual"] = vectors["residual"] - finished.planted.part
+            vectors["residual"] = vectors["residual"] - finished.taking_part.part
         found = {}
         for kind in self._kinds:
             for layer in (None, *self.layers):
@@ -139,11 +140,13 @@ class Watch:
                 found[_log(kind, layer)] = np.concatenate([[finished.number, seen.norm, amplitude], seen.inner])
         return found
 
-    def _with_its_own(self, seen: Sight, finished: Round, layer: Layer | None, amplitude: float) -> Sight:
+    def _with_its_own(self, seen: ProjectionRow, finished: Round, layer: Layer | None, amplitude: float) -> ProjectionRow:
         """Each canary alone among the noise: what it added itself is put back, and nothing of the others."""
-        inner, planted = seen.inner.copy(), finished.planted
-        inner[planted.indices] += planted.own if layer is None else planted.own * layer.reach[planted.indices]
-        return Sight(inner, max(seen.norm, _LEAST_NOISE * amplitude * float(np.sqrt(self.dim))))
+        inner, taking_part = seen.inner.copy(), finished.taking_part
+        inner[taking_part.indices] += (
+            taking_part.own if layer is None else taking_part.own * layer.norm_in_group[taking_part.indices]
+        )
+        return ProjectionRow(inner, max(seen.norm, _LEAST_NOISE * amplitude * float(np.sqrt(self.dim))))
 
     def visible(self, view: View, records: Sequence[Mapping[str, Any]], noise: float, delta: float) -> Callable[[float], float]:
         """The epsilon that a view's canaries would show, were the noise too small by a factor: closed form, from the records.
@@ -156,16 +159,16 @@ class Watch:
         """
         if isinstance(view, (FinalModel, EveryRelease, UnknownRounds)):
             return lambda factor: 0.0
-        if view.sees != "residual" and not all("clients_norm" in record for record in records):
-            return self._visible_among_strangers(records, noise, delta)
-        kept, planting = min(self.plants.over_long, 1.0), self.plants.planting
+        if view.needs != "residual" and not all("clients_norm" in record for record in records):
+            return self._visible_among_unknown_clients(records, noise, delta)
+        kept, schedule = min(self.canary_setup.over_long, 1.0), self.canary_setup.schedule
         canaries = np.array([record["canaries"] for record in records]) / self.dim
         hidden = _LEAST_NOISE**2 * (canaries + noise**2)
-        if view.sees != "residual":
+        if view.needs != "residual":
             hidden += np.square([record["clients_norm"] for record in records]) / self.dim
             hidden += canaries if self.unused is not None else 0.0
         released = [record.get("round", place) for place, record in enumerate(records)]  # a failed round shows nothing
-        presence = planting.presence[released][:, planting.times > 0].astype(np.float64)
+        presence = schedule.presence[released][:, schedule.times > 0].astype(np.float64)
 
         def epsilon(factor: float) -> float:
             squares = kept**2 / ((noise / factor) ** 2 + hidden)
@@ -178,7 +181,7 @@ class Watch:
 
         return epsilon
 
-    def _visible_among_strangers(
+    def _visible_among_unknown_clients(
         self, records: Sequence[Mapping[str, Any]], noise: float, delta: float
     ) -> Callable[[float], float]:
         """The same where nobody knows the clients' sums X_t: they may point the same way in all of a canary's rounds.
@@ -195,17 +198,17 @@ class Watch:
         """
         if _too_short(records, noise, self.dim):
             return lambda factor: 0.0
-        came = self.came_through
+        came = self.kept_share
         if came is None:
-            came = float(np.mean([record.get("came_through", 0.0) for record in records]))
-        kept, planting = min(self.plants.over_long, max(came, 0.0), 1.0), self.plants.planting
+            came = float(np.mean([record.get("kept_share", 0.0) for record in records]))
+        kept, schedule = min(self.canary_setup.over_long, max(came, 0.0), 1.0), self.canary_setup.schedule
         released = [record.get("round", place) for place, record in enumerate(records)]
-        presence = planting.presence[released][:, planting.times > 0].astype(np.float64)
+        presence = schedule.presence[released][:, schedule.times > 0].astype(np.float64)
         spans = _spans(records)
         rounding = _LEAST_NOISE**2 * (np.array([record["canaries"] for record in records]) / self.dim + noise**2)
 
         def epsilon(factor: float) -> float:
-            clients = norms_of_strangers(records, noise, self.dim, factor)
+            clients = norms_of_unknown_clients(records, noise, self.dim, factor)
             own = spans * (noise / factor) ** 2 + rounding
             weights = spans / (own + clients**2 / self.dim)
             mean, variance = (weights * spans) @ presence, (weights**2 * own) @ presence
@@ -215,12 +218,12 @@ class Watch:
 
         return epsilon
 
-    def sightings(self, record: Rows, kind: str, layer: Layer | None = None) -> Sightings:
+    def projections(self, record: Rows, kind: str, layer: Layer | None = None) -> Projections:
         """What was seen of all rounds."""
         table = record.rows(_log(kind, layer))
         return self._sightings(kind, layer, table[:, 0].astype(np.int64), table[:, _HEAD:], table[:, 1], table[:, 2])
 
-    def final(self, kind: str, vector: Vector, rounds: int, layer: Layer | None = None) -> Sightings:
+    def final(self, kind: str, vector: Vector, rounds: int, layer: Layer | None = None) -> Projections:
         """What is seen of the final model, or of all that training changed in it."""
         seen, last = self._see(vector, layer), np.array([rounds - 1])
         return self._sightings(kind, layer, last, seen.inner[None], np.array([seen.norm]), np.ones(1))
@@ -238,23 +241,25 @@ class Watch:
         kind = self._running
         if kind is None:
             return np.zeros(0)
-        seen = Sight(rows[kind][_HEAD:], float(rows[kind][1]))
-        scores: Array = round_scores(seen, self.plants.planting, self.canaries, number)
+        seen = ProjectionRow(rows[kind][_HEAD:], float(rows[kind][1]))
+        scores: Array = round_scores(seen, self.canary_setup.schedule, self.canaries, number)
         return scores
 
     @property
     def _running(self) -> str | None:
         return next((kind for kind in _RUNNING if kind in self._kinds), None)
 
-    def _see(self, vector: Vector, layer: Layer | None) -> Sight:
+    def _see(self, vector: Vector, layer: Layer | None) -> ProjectionRow:
         if layer is None:
-            return sight(self.canaries, vector, spare=self.spare, unused=self.unused)
-        return sight(self.canaries, vector, spare=self.spare, unused=self.unused, group=layer.place, reach=layer.reach)
+            return project_row(self.canaries, vector, spare=self.spare, unused=self.unused)
+        return project_row(
+            self.canaries, vector, spare=self.spare, unused=self.unused, group=layer.place, norm_in_group=layer.norm_in_group
+        )
 
     def _sightings(
         self, kind: str, layer: Layer | None, rounds: Array, inner: Array, norm: Array, amplitude: Array
-    ) -> Sightings:
-        return Sightings(
+    ) -> Projections:
+        return Projections(
             kind=kind,
             rounds=rounds.astype(np.int64),
             inner=inner,
@@ -262,7 +267,7 @@ class Watch:
             amplitude=amplitude,
             pool=self.canaries.count,
             dim=self.dim if layer is None else layer.place.stop - layer.place.start,
-            reach=None if layer is None else layer.reach,
+            norm_in_group=None if layer is None else layer.norm_in_group,
             group=None if layer is None else layer.name,
         )
 
@@ -270,9 +275,9 @@ class Watch:
 class Running:
     """What is known while a run goes on: epsilon claimed and measured so far."""
 
-    def __init__(self, told: Config, job: Trained, watch: Watch | None, directory: RunDirectory | None):
-        self._told, self._job, self._watch = told, job, watch
-        self._scores: Array = watch.running_scores(directory) if watch and directory else np.zeros(0)
+    def __init__(self, config: Config, job: Trained, recorder: Recorder | None, directory: RunDirectory | None):
+        self._config, self._job, self._watch = config, job, recorder
+        self._scores: Array = recorder.running_scores(directory) if recorder and directory else np.zeros(0)
         self._claimed: dict[Participation, float] = {}
 
     def after(self, finished: Round, rows: Mapping[str, Array]) -> dict[str, float]:
@@ -286,10 +291,10 @@ class Running:
         self._scores = np.concatenate([self._scores, self._watch.running_scores_of(finished.number, rows)])
         found = {"epsilon_claimed": self._claim_after(finished.number + 1)}
         if self._scores.size:
-            confidence = self._told.audit.confidence
+            confidence = self._config.audit.confidence
             low, high = (sign * anytime_gaps(sign * self._scores, confidence)[-1] for sign in (1, -1))
             gaps = np.maximum([low, self._scores.mean(), high], 0.0)
-            found |= zip(_MEASURED, gaussian_epsilon(0.0, 1.0, gaps, 1.0, self._told.privacy.delta).tolist(), strict=True)
+            found |= zip(_MEASURED, gaussian_epsilon(0.0, 1.0, gaps, 1.0, self._config.privacy.delta).tolist(), strict=True)
         return {name: value for name, value in found.items() if np.isfinite(value)}
 
     def in_words(self, record: Mapping[str, Any]) -> str:
@@ -307,23 +312,23 @@ class Running:
 
     def _claim_after(self, rounds: int) -> float:
         """The claim for a canary whose rounds are known, as they are to what is measured, had the run ended here."""
-        plants = self._job.plants
-        if plants is None:
+        canary_setup = self._job.canary_setup
+        if canary_setup is None:
             return 0.0
-        pattern: Participation = plants.planting.pattern
+        pattern: Participation = canary_setup.schedule.pattern
         if isinstance(pattern, Repeated):
             pattern = Repeated(max(1, -(-pattern.times * rounds // self._job.rounds)))
         elif isinstance(pattern, (Poisson, FixedSize, MinSeparation)):
             pattern = replace(pattern, rounds=rounds)
         if pattern not in self._claimed:
-            noise, delta = self._job.noise_multiplier, self._told.privacy.delta
-            relation: accounting.Relation | None = "replace-one" if plants.replace else None
+            noise, delta = self._job.noise_multiplier, self._config.privacy.delta
+            relation: accounting.Relation | None = "replace-one" if canary_setup.replace else None
             claim = accounting.claim(pattern, noise_multiplier=noise, delta=delta, relation=relation, rounds_known=True)
             self._claimed[pattern] = claim.epsilon
         return self._claimed[pattern]
 
 
-def norms_of_strangers(records: Sequence[Mapping[str, Any]], noise: float, dim: int, factor: float = 1.0) -> Array:
+def norms_of_unknown_clients(records: Sequence[Mapping[str, Any]], noise: float, dim: int, factor: float = 1.0) -> Array:
     """Norms of the clients' sums that nobody knows, in clip norms, were the noise too small by a factor.
 
     With the noise that is stated, clients are what noise and canaries leave of a release. With less noise they may be more:
@@ -357,13 +362,13 @@ def _log(kind: str, layer: Layer | None) -> str:
     return kind if layer is None else f"{kind}@{layer.place.start}"
 
 
-def _views(told: Audit, whole: Config) -> tuple[View, ...]:
+def _views(config: Audit, whole: Config) -> tuple[View, ...]:
     """The views by their names, the primary one first, then the papers' variants if asked for."""
     relation = "replace-one" if whole.canaries.replace_clients else None
     game: dict[str, Any] = {"unit": whole.privacy.unit, "relation": relation}
     made: dict[str, View] = {name: kind(**game) for name, kind in VIEWS.items()}
-    names = [told.view, *(name for name in told.views if name != told.view)]
-    papers = (FinalModel(**game, whole_model=True), EveryRelease(**game, post_momentum=True)) if told.paper_views else ()
+    names = [config.view, *(name for name in config.views if name != config.view)]
+    papers = (FinalModel(**game, whole_model=True), EveryRelease(**game, post_momentum=True)) if config.paper_views else ()
     return (*(made[name] for name in dict.fromkeys(names)), *papers)
 
 
@@ -372,4 +377,6 @@ def _layers(canaries: Canaries, groups: Mapping[str, slice], spare: int, unused:
     lengths = canaries.norms(places, spare=spare) / canaries.norm
     if unused is not None:
         lengths = np.concatenate([lengths, unused.norms(places) / unused.norm], axis=1)
-    return tuple(Layer(name, place, reach) for (name, place), reach in zip(groups.items(), lengths, strict=True))
+    return tuple(
+        Layer(name, place, norm_in_group) for (name, place), norm_in_group in zip(groups.items(), lengths, strict=True)
+    )
