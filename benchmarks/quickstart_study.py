@@ -22,8 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from coalmine.assembly import load_task
-from coalmine.config import read_config
+from coalmine.training.assembly import load_task
+from coalmine.training.config import read_config
 from coalmine.training import run
 
 ALWAYS = ["run.reference=false", "run.evaluate_every=0", "audit.view=known-others", 'audit.views=["known-others"]']

@@ -33,7 +33,7 @@ class LinearRun:
     canaries: object
     client_norms: np.ndarray
 
-    def scores(self, view, null="law", layer=None):
+    def scores(self, view, null="theory", layer=None):
         seen = self.seen[view.needs if layer is None else (view.needs, layer)]
         return view.scores(seen, self.schedule, self.canaries, null=null)
 
@@ -118,7 +118,7 @@ def finished(tmp_path_factory):
 
     def make(*changes):
         if changes not in found:
-            from coalmine.config import read_config
+            from coalmine.training.config import read_config
             from coalmine.training import run
 
             small = (

@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-from coalmine.config import read_config
+from coalmine.training.config import read_config
 from coalmine.report.page import report
 from coalmine.training import resume, run
 from coalmine.zoo.noise import HalfTheNoise

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from coalmine.accounting.claims import calibrate_noise as calibrate_noise
     from coalmine.accounting.claims import claim as claim
     from coalmine.accounting.claims import claimed_delta as claimed_delta
-    from coalmine.audit import audit_scores as audit_scores
+    from coalmine.audit.statements import audit_scores as audit_scores
     from coalmine.canaries.sphere import SphereCanaries as SphereCanaries
     from coalmine.canaries.transform import TransformCanaries as TransformCanaries
     from coalmine.contracts import Claim as Claim

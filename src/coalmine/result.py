@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from coalmine import _validate, notebook, terminal
-from coalmine.contracts import Claim, Game, LowerBound, PointEstimate, Verdict, from_plain, plain
+from coalmine.contracts import Caveat, Claim, Game, LowerBound, PointEstimate, Verdict, from_plain, plain
+from coalmine.contracts.sentences import training_words, view_name
 from coalmine.drawing import Picture
 from coalmine.errors import AuditError, InputFileError
 from coalmine.estimators import BOUNDS
@@ -37,11 +38,12 @@ class SecondaryView:
     claim: Claim | None
     bound: LowerBound
     estimate: PointEstimate | None
-    caveats: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
+    layer: str | None = None
 
     def __str__(self) -> str:
         about = f"about {self.estimate.epsilon:.3g}" if self.estimate else "no estimate"
-        return f"{self.view}: epsilon at least {self.bound.epsilon:.3g}, {about}"
+        return f"{view_name(self.view, self.layer)}: epsilon at least {self.bound.epsilon:.3g}, {about}"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class AuditResult:
     setting: Mapping[str, Any]  # statistic, view, dim, null, assignment, counts, fingerprint of the scores
     game: Game = field(default_factory=Game)
     diagnostics: Mapping[str, Any] = field(default_factory=dict)
-    caveats: tuple[str, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     views: tuple[SecondaryView, ...] = ()  # what other adversaries see of the same run
     training: Mapping[str, Any] = field(default_factory=dict)  # what the run recorded: learning, canaries' share, fingerprints
@@ -122,7 +124,7 @@ class AuditResult:
     @property
     def shifted_normal(self) -> bool:
         """Whether the scores are taken for normal ones that move; a maximum over rounds or a likelihood ratio is not."""
-        return any(estimate.method.startswith("Gaussian, mean only") for estimate in self.estimates)
+        return any(estimate.key == "gaussian-mean" for estimate in self.estimates)
 
     @property
     def picture(self) -> Picture:
@@ -135,8 +137,10 @@ class AuditResult:
     @property
     def in_words(self) -> dict[str, str]:
         """What the run recorded, as sentences by their names; empty for scores from elsewhere."""
-        found = self.training.get("in_words")
-        return {str(name): str(text) for name, text in found.items()} if isinstance(found, Mapping) else {}
+        try:
+            return training_words(self.training)
+        except (KeyError, TypeError, ValueError, AttributeError):  # a file of somebody else
+            return {}
 
     @property
     def in_numbers(self) -> dict[str, Any]:
@@ -257,6 +261,7 @@ def _finder(result: AuditResult, stored: float) -> Callable[[float], float]:
 def _lines(result: AuditResult) -> list[str]:
     """The report of about ten lines."""
     bound, setting = result.bound, result.setting
+    name = view_name(setting["view"], setting.get("layer"))
     slack = result.design.slack
     null = "exact null" if slack == 0 else f"known null, its tail at most {slack:.3g} nats too large"
     if result.design.directions is not None:
@@ -267,13 +272,13 @@ def _lines(result: AuditResult) -> list[str]:
         f"  claim         {result.claim if result.claim else 'none given'}",
     ]
     if result.estimate:
-        floor = f"no leakage gives up to {result.estimate.floor:.3g} ({_chance(result.estimate.p_value)})"
+        floor = f"without leakage: below {result.estimate.floor:.3g} ({_chance(result.estimate.p_value)})"
         lines += [f"  estimate      {result.estimate}", f"                {floor}"]
     ceiling = "no ceiling" if math.isinf(bound.ceiling) else f"ceiling {bound.ceiling:.3g}"
     lines += [
         f"  lower bound   {bound}, {ceiling}",
-        f"  could find    {_could_find(result)}",
-        f"  scores        {result.design.inserted:,} inserted, {held_out}; {setting['statistic']}, view: {setting['view']}",
+        f"  power         {_could_find(result)}",
+        f"  scores        {result.design.inserted:,} inserted, {held_out}; {setting['statistic']}, view: {name}",
         f"  game          {_game(result)}",
         f"  assumes       {'; '.join(bound.assumptions)}",
     ]

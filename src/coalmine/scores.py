@@ -24,7 +24,7 @@ from coalmine.nulls import CosineNull, MaxNull, describe, described, of_one_roun
 MAXIMUM = "maximum"  # how the statistic of a maximum over rounds begins
 LIKELIHOOD_RATIO = "likelihood ratio"  # a statistic that is no shifted normal
 ASSIGNMENTS = ("coins", "fixed", "unknown")
-_ABOUT = ("assignment", "dim", "statistic", "view")  # what a saved file says about its scores, beside null and game
+_ABOUT = ("assignment", "dim", "statistic", "view", "layer")  # what a saved file says about its scores, beside null and game
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,8 @@ class Scores:
     null: Null | None = None
     dim: int | None = None
     statistic: str = "score"
-    view: str = "unstated"
+    view: str = "unstated"  # a key of `coalmine.views.VIEWS`, or somebody's own words
+    layer: str | None = None  # the group of parameters that was looked at; None: all
     game: Game = field(default_factory=Game)
 
     def __post_init__(self) -> None:

@@ -9,47 +9,48 @@ CONSISTENT     otherwise: a violation of that size would probably have been seen
 import math
 from collections.abc import Callable
 
-from coalmine.contracts import Claim, Game, LowerBound, Verdict, percent
+from coalmine.contracts import Claim, Game, LowerBound, Power, Verdict
 from coalmine.errors import MismatchError
 from coalmine.estimators.power import noticeable_noise_factor
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
-from coalmine.rounding import rounded_up, told_apart
 
 HALF_NOISE = 2.0
 _LARGEST_FACTOR = 1e6
 Visible = Callable[[float], float]
 
 
-def judge(claim: Claim, bound: LowerBound, game: Game | None = None, visible: Visible | None = None) -> Verdict:
+def judge(
+    claim: Claim,
+    bound: LowerBound,
+    game: Game | None = None,
+    visible: Visible | None = None,
+    half_noise_epsilon: float | None = None,
+) -> Verdict:
     """Compare a claim with a lower bound measured in `game`; a mismatch is an error, not a comparison.
 
     `visible` is the epsilon that the scores would show, were the noise too small by a factor; without it, that of the claim's
-    mechanism. Where something else hides the canaries it is less, and a fault would be hidden with them.
+    mechanism. Where something else hides the canaries it is less, and a fault would be hidden with them. Who has only the
+    value at half the noise, from an earlier verdict, gives `half_noise_epsilon`.
     """
     _check_comparable(claim, bound, game or Game())
     detectable = bound.detectable_above(claim.epsilon) if math.isfinite(claim.epsilon) else math.inf
     factor = _noticed(claim, detectable, visible)
+    half = visible(HALF_NOISE) if visible is not None else half_noise_epsilon
+    if half is None:
+        half = _half_noise(claim)
+    power = Power(detectable, factor, half)
     if bound.epsilon > claim.epsilon:
-        least, claimed = told_apart(bound.epsilon, claim.epsilon)
-        reason = f"with {percent(bound.confidence)} confidence epsilon is at least {least}, more than the {claimed} claimed"
-        return Verdict("VIOLATED", reason, detectable, factor)
+        numbers = {"bound": bound.epsilon, "claim": claim.epsilon, "confidence": bound.confidence}
+        return Verdict("VIOLATED", "bound-above-claim", power, numbers)
     if not math.isfinite(claim.epsilon):
-        return Verdict("INCONCLUSIVE", "the claim is infinite: nothing could exceed it", detectable, factor)
+        return Verdict("INCONCLUSIVE", "claim-infinite", power)
     if not bound.ceiling > claim.epsilon:
-        reason = f"even perfect separation would show only {bound.ceiling:.3g}, not more than the {claim.epsilon:.3g} claimed"
-        return Verdict("INCONCLUSIVE", f"{reason}; use more canaries or an exact null", detectable, factor)
+        return Verdict("INCONCLUSIVE", "ceiling-below-claim", power, {"ceiling": bound.ceiling, "claim": claim.epsilon})
     if math.isinf(detectable):  # also at delta = 0, where the Gaussian model of the search has no finite epsilon
-        seen = "at delta = 0 it is not known which violation" if claim.delta == 0 else "no violation"
-        return Verdict("INCONCLUSIVE", f"{seen} would have been noticed", detectable, factor)
-    if detectable > (visible(HALF_NOISE) if visible is not None else _half_noise(claim)):
-        seen = f"only noise too small by a factor of {rounded_up(factor):.2g} would have been noticed"
-        if math.isinf(factor):
-            seen = "no lack of noise would have been noticed: what this adversary does not know hides the canaries"
-        return Verdict("INCONCLUSIVE", f"{seen}; half the noise would probably have been missed", detectable, factor)
-    reason = "no leak above the claim was found"
-    if factor > 1:  # else this design would take even a correct mechanism for a wrong one: nothing to boast of
-        reason += f"; noise too small by a factor of {rounded_up(factor):.2g} would have been noticed"
-    return Verdict("CONSISTENT", reason, detectable, factor)
+        return Verdict("INCONCLUSIVE", "delta-zero" if claim.delta == 0 else "nothing-detectable", power)
+    if detectable > half:
+        return Verdict("INCONCLUSIVE", "half-noise-missed", power, {"factor": factor})
+    return Verdict("CONSISTENT", "consistent", power, {"factor": factor})
 
 
 def _noticed(claim: Claim, detectable: float, visible: Visible | None) -> float:
@@ -69,8 +70,9 @@ def _noticed(claim: Claim, detectable: float, visible: Visible | None) -> float:
 
 def _half_noise(claim: Claim) -> float:
     """Epsilon of the same mechanism with half its noise; of a single Gaussian release if the mechanism is not known."""
-    if claim.half_noise_epsilon is not None:
-        return claim.half_noise_epsilon
+    asked = claim.at_noise(1 / HALF_NOISE)
+    if asked is not None:
+        return asked
     if not 0 < claim.delta < 1:
         return math.inf
     return float(gaussian_epsilon(0.0, 1.0, HALF_NOISE * gaussian_gap(claim.epsilon, claim.delta), 1.0, claim.delta))

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import binom
 
 from coalmine import Once, Periods, Poisson, bound_band
-from coalmine.audit import audit_scores
+from coalmine.audit.statements import audit_scores
 from coalmine.canaries.schedule import Schedule
 from coalmine.views import Afterwards, EveryRelease, FinalModel, KnownOthers, KnownRounds, UnknownRounds
 
@@ -45,7 +45,7 @@ def claim_of(view, pattern, noise):
     return claimed(KnownRounds if view.knows_rounds else FinalModel, pattern, noise)
 
 
-@pytest.mark.parametrize("null", ["law", "unused"])
+@pytest.mark.parametrize("null", ["theory", "empirical"])
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("family", FAMILIES)
@@ -54,7 +54,7 @@ def test_canaries_without_effect_rarely_look_like_a_leak(linear_run, family, nam
     assert sum(epsilon > 0 for epsilon in found) <= allowed(AUDITS)
 
 
-@pytest.mark.parametrize("null", ["law", "unused"])
+@pytest.mark.parametrize("null", ["theory", "empirical"])
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 @pytest.mark.parametrize(("name", "noise"), [("once", 1.0), ("once", 0.3), ("twice", 1.0), ("poisson", 1.0)])
 def test_correct_code_is_rarely_accused(linear_run, name, noise, view, null):
@@ -64,7 +64,7 @@ def test_correct_code_is_rarely_accused(linear_run, name, noise, view, null):
     assert sum(epsilon > claim.epsilon for epsilon in found) <= allowed(AUDITS)
 
 
-@pytest.mark.parametrize("null", ["law", "unused"])
+@pytest.mark.parametrize("null", ["theory", "empirical"])
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("pattern", [Periods(8), Poisson(rate=0.25, rounds=32)], ids=["8 times", "poisson"])
 def test_a_correct_run_of_many_presentations_is_not_violated(linear_run, pattern, family, null):
@@ -95,17 +95,17 @@ def test_a_layer_without_noise_is_found_and_the_others_are_not_accused(linear_ru
         kinds=(view.needs,),
     )
     claim = view.claim(run.schedule, noise_multiplier=1.0, delta=DELTA)
-    for null in ("law", "unused"):
+    for null in ("theory", "empirical"):
         bounds = {
             layer: bound_band(run.scores(view, null, layer), delta=DELTA, confidence=1 - 0.05 / 3).epsilon for layer in LAYERS
         }
         assert max(bounds["first"], bounds["third"]) < claim.epsilon
-        if null == "law":
+        if null == "theory":
             assert bounds["second"] > claim.epsilon
     assert bounds["second"] > max(bounds["first"], bounds["third"])
 
 
-@pytest.mark.parametrize("null", ["law", "unused"])
+@pytest.mark.parametrize("null", ["theory", "empirical"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_layers_of_canaries_without_effect_rarely_look_like_a_leak(linear_run, family, null):
     """The trap: limited to a layer, rows of a transform are neither unit nor orthogonal."""

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from coalmine.config import Config
+from coalmine.training.config import Config
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 HEAD = """# Configuration
 
-The keys of a run, by section of its TOML file, with their defaults; made from `coalmine.config` by
+The keys of a run, by section of its TOML file, with their defaults; made from `coalmine.training.config` by
 `python tests/docs/test_configuration.py`. An unknown key is an error that suggests
 the nearest one. Presets are such files: [training](training.md).
 """

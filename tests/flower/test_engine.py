@@ -10,7 +10,7 @@ import pytest
 
 from coalmine.adapters.flower import LocalGrid
 from coalmine.adapters.flower.engine import GridWorkers, client_app
-from coalmine.config import read_config, write_config
+from coalmine.training.config import read_config, write_config
 from coalmine.errors import CoalmineError
 from coalmine.training import run
 

@@ -59,7 +59,7 @@ def test_one_round_without_clients_has_the_closed_moments(linear_run, family, vi
 def test_known_others_shows_the_analytic_epsilon(linear_run, pattern, noise):
     run = linear_run("transform", pattern, rounds=16, noise=noise, seed=2, pool=600, clients=5.0, kinds=("residual",))
     claim = KnownOthers().claim(run.schedule, noise_multiplier=noise, delta=DELTA)
-    for null in ("law", "unused"):
+    for null in ("theory", "empirical"):
         found = estimate_gaussian(run.scores(KnownOthers(), null), delta=DELTA, confidence=1 - FALSE_ALARM)
         assert found.low < claim.epsilon < found.high, null
     assert bound_band(run.scores(KnownOthers()), delta=DELTA).epsilon < claim.epsilon
@@ -141,7 +141,7 @@ def test_the_matched_filter_takes_what_correlated_noise_gives_away(linear_run, f
 def test_with_independent_noise_the_filter_is_the_plain_sum(linear_run, family, pattern):
     sizes = np.linspace(0.5, 2.0, 12)
     run = linear_run(family, pattern, rounds=12, noise=1.0, seed=8, amplitude=sizes)
-    seen, scores = run.seen["mean"], run.scores(KnownRounds(), "unused")
+    seen, scores = run.seen["mean"], run.scores(KnownRounds(), "empirical")
     spreads = spreads_of(seen, run.schedule, run.canaries)
     weights = run.schedule.presence * (sizes / spreads**2)[:, None]
     sums, units = (weights * seen.inner[:, :200]).sum(axis=0), np.sqrt((weights**2 * spreads[:, None] ** 2).sum(axis=0))

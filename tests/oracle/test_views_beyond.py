@@ -9,7 +9,7 @@ from pytest import approx
 from scipy.stats import norm
 
 from coalmine import Once, Periods, Poisson
-from coalmine.audit import audit_scores
+from coalmine.audit.statements import audit_scores
 from coalmine.views import Afterwards, KnownOthers, UnknownRounds
 from coalmine.views.view import spreads_of
 
@@ -89,5 +89,5 @@ def test_who_knows_the_rounds_sees_more(linear_run):
         run = linear_run(
             "transform", Poisson(rate=0.1, rounds=30), rounds=30, noise=0.5, seed=7, pool=400, spare=3000, kinds=("residual",)
         )
-        found.append(audit_scores(run.scores(view, "unused"), delta=DELTA).bound.epsilon)
+        found.append(audit_scores(run.scores(view, "empirical"), delta=DELTA).bound.epsilon)
     assert found[0] > found[1] > 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from coalmine.papers.linear import left_of
-from coalmine.server import ServerSGD
+from coalmine.training.server import ServerSGD
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])

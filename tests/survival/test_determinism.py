@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coalmine.assembly import load_task
+from coalmine.training.assembly import load_task
 from coalmine.clients import LocalTraining, Trainer
-from coalmine.config import read_config
+from coalmine.training.config import read_config
 
 
 def output(ended):

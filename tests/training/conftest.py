@@ -6,14 +6,14 @@ from functools import cache, cached_property
 import numpy as np
 import pytest
 import torch
-from coalmine.recorder import Recorder
+from coalmine.audit.observe import Recorder
 
-from coalmine.assembly import federation, load_task
+from coalmine.training.assembly import federation, load_task
 from coalmine.clients import quiet_threads
-from coalmine.config import read_config
+from coalmine.training.config import read_config
 from coalmine.contracts import Claim
 from coalmine.estimators.band import bound_band
-from coalmine.federation import Federation, Round
+from coalmine.training.federation import Federation, Round
 from coalmine.workers import Workers
 
 SMALL = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0", "privacy.clip_norm=0.1")  # 0.1: about half are cut
@@ -45,7 +45,7 @@ class Trained:
     def by_name(self):
         return {view.name: view for view in self.recorder.views}
 
-    def scores(self, name, null="law", layer=None):
+    def scores(self, name, null="theory", layer=None):
         view = self.by_name[name]
         if view.needs in ("total_change", "model"):
             start = self.job.model.initial(self.job.seed) if view.needs == "total_change" else np.float32(0)
@@ -59,10 +59,10 @@ class Trained:
         noise = self.job.mechanism.noise_multiplier
         return self.by_name[name].claim(self.schedule, noise_multiplier=noise, delta=self.delta)
 
-    def bound(self, name, confidence=0.95, null="law"):
+    def bound(self, name, confidence=0.95, null="theory"):
         return bound_band(self.scores(name, null), delta=self.delta, confidence=confidence).epsilon
 
-    def violated(self, name, null="law"):
+    def violated(self, name, null="theory"):
         return self.bound(name, null=null) > self.claim(name).epsilon
 
 

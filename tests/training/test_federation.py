@@ -13,9 +13,9 @@ from scipy import special, stats
 
 from coalmine import accounting, training
 from coalmine._random import stream
-from coalmine.audit import Measured, audit_views
+from coalmine.audit.statements import Measured, audit_views
 from coalmine.canaries.schedule import Schedule
-from coalmine.config import read_config
+from coalmine.training.config import read_config
 from coalmine.contracts import Contribution
 from coalmine.estimators.anytime import anytime_epsilons
 from coalmine.gaussian import gaussian_epsilon

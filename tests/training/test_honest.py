@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from coalmine.assembly import Task
+from coalmine.training.assembly import Task
 from coalmine.canaries.schedule import Schedule
-from coalmine.config import read_config
+from coalmine.training.config import read_config
 from coalmine.contracts import Contribution
 from coalmine.errors import RunDirectoryError
-from coalmine.federation import diverged
+from coalmine.training.federation import diverged
 from coalmine.mechanisms import Gaussian
 from coalmine.participation import Periods
 from coalmine.training import resume, run

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from coalmine.config import read_config
+from coalmine.training.config import read_config
 from coalmine.hooks import MLflow, TensorBoard, WeightsAndBiases
 from coalmine.training import resume, run
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from coalmine import accounting, training
-from coalmine.config import read_config
+from coalmine.training.config import read_config
 from coalmine.estimators.gaussian_fit import estimate_gaussian, standardise
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.mechanisms import Gaussian
@@ -262,7 +262,7 @@ def test_correct_runs_are_not_convicted_beyond_the_stated_rate(train, case):
     """40 runs, each view's bound at 95 %: alarms are at most what a binomial exceeds once in a million."""
     runs = [train(*SHORT, *CORRECT[case], secret_seed=seed) for seed in range(100, 140)]
     most = stats.binom.ppf(1 - FALSE_ALARM, len(runs), 0.05)
-    for name, null in (*((name, "law") for name in runs[0].by_name), ("known others", "unused")):
+    for name, null in (*((name, "theory") for name in runs[0].by_name), ("known others", "empirical")):
         claim = runs[0].claim(name)
         assert sum(trained.bound(name, null=null) > claim.epsilon for trained in runs) <= most
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coalmine.config import Config, about_run, fingerprint, parse_config, preset_names, read_config, write_config
+from coalmine.training.config import Config, about_run, fingerprint, parse_config, preset_names, read_config, write_config
 from coalmine.errors import InputFileError
 
 

@@ -24,7 +24,7 @@ def width(counted):
 
 
 CASES = {
-    "law": Scores.of(np.full(5, 0.03), dim=10_000),
+    "theory": Scores.of(np.full(5, 0.03), dim=10_000),
     "law and held out": Scores.of([0.03, 0.02], [0.0, 0.01, -0.01], dim=10_000),
     "normal law": Scores.of([130.0], null=GaussianNull(10.0, 100.0)),
     "held out": Scores.of(np.arange(50) + 30.0, np.arange(100.0)),

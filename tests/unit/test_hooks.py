@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from coalmine import hooks
-from coalmine.config import Config, fingerprint, read_config
+from coalmine.training.config import Config, fingerprint, read_config
 from coalmine.hooks import HOOKS, HookRunner, hooks_of
 
 

@@ -12,7 +12,7 @@ from coalmine.contracts import Contribution, Public
 from coalmine.errors import NonFiniteError
 from coalmine.mechanisms import AdaptiveGaussian, FixedPointSum, Gaussian
 from coalmine.mechanisms.gaussian import length
-from coalmine.server import ServerAdam, ServerSGD
+from coalmine.training.server import ServerAdam, ServerSGD
 
 SECRET = partial(stream, 5)
 PUBLIC = Public(round=3, clip_norm=2.0, denominator=10.0)

@@ -171,7 +171,7 @@ def test_a_fresh_secret_shows_its_fingerprint_and_a_given_one_does_not(finished)
 
 
 def test_what_a_run_was_handed_is_named(tmp_path):
-    from coalmine.config import read_config
+    from coalmine.training.config import read_config
     from coalmine.mechanisms import Gaussian
     from coalmine.training import run
 
@@ -186,7 +186,7 @@ def test_what_a_run_was_handed_is_named(tmp_path):
 
 
 def test_the_shown_configuration_is_toml_that_a_run_takes(finished):
-    from coalmine.config import fingerprint, parse_config
+    from coalmine.training.config import fingerprint, parse_config
 
     shown = facts.toml(Evidence.of(finished()).config)
     assert fingerprint(parse_config(shown)) == AuditResult.load(finished()).training["config_sha256"]
@@ -255,7 +255,7 @@ def test_a_model_card(finished):
 
 
 def test_a_failing_page_does_not_lose_the_audit(monkeypatch, capsys, tmp_path):
-    from coalmine.config import read_config
+    from coalmine.training.config import read_config
     from coalmine.report import page
     from coalmine.training import run
 

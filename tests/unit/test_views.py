@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from coalmine import Epochs, FixedSize, GaussianNull, Once, Periods, Poisson, Repeated, Scores, bound_anytime, bound_band
 from coalmine.accounting import claim, game
-from coalmine.audit import audit_scores
+from coalmine.audit.statements import audit_scores
 from coalmine.canaries import SphereCanaries, TransformCanaries
 from coalmine.canaries.schedule import Schedule
 from coalmine.errors import AssignmentError, AuditError, MismatchError, NonFiniteError, NotEnoughCanariesError
@@ -101,7 +101,7 @@ def test_the_two_nulls_fill_the_table_differently(linear_run, family):
         family, Periods(2), rounds=4, noise=1.0, seed=1, dim=1000, pool=30, spare=100, kinds=("mean", "total_change")
     )
     for view in (FinalModel(), EveryRelease(), KnownRounds()):
-        law, unused = run.scores(view), run.scores(view, "unused")
+        law, unused = run.scores(view), run.scores(view, "empirical")
         assert law.null is not None and law.assignment == "coins" and law.value.size == 30
         assert unused.null is None and unused.assignment == "fixed" and unused.value.size == 130
         assert unused.labels["canary"].tolist() == list(range(130)) and not unused.inserted[30:].any()
@@ -152,7 +152,7 @@ def test_a_measured_spread_widens_both_sides_of_the_law():
     )
 
 
-@pytest.mark.parametrize("null", ["law", "unused"])
+@pytest.mark.parametrize("null", ["theory", "empirical"])
 def test_a_maximum_is_known_as_one_whatever_its_null(linear_run, null):
     scores = linear_run("sphere", Once(), rounds=3, noise=0.3, seed=1, dim=1000, pool=40, spare=100).scores(
         EveryRelease(), null
@@ -169,7 +169,7 @@ def test_a_maximum_is_known_as_one_whatever_its_null(linear_run, null):
 
 
 def test_the_null_is_chosen_by_the_claim():
-    assert [choose_null(value) for value in (0.0, 7.99, 8.0, math.inf)] == ["unused", "unused", "law", "law"]
+    assert [choose_null(value) for value in (0.0, 7.99, 8.0, math.inf)] == ["empirical", "empirical", "theory", "theory"]
     with pytest.raises(ValueError, match="NaN"):
         choose_null(math.nan)
 
@@ -199,7 +199,7 @@ def test_several_rounds_have_no_law_without_unused_directions(linear_run):
     run = linear_run("sphere", Periods(2), rounds=4, noise=1.0, seed=1, dim=1000, pool=30, spare=0)
     with pytest.raises(NotEnoughCanariesError, match="unused directions"):
         run.scores(KnownRounds())
-    assert run.scores(KnownRounds(), "unused").value.size == 30  # the pool's own held-out canaries
+    assert run.scores(KnownRounds(), "empirical").value.size == 30  # the pool's own held-out canaries
 
 
 def test_a_vector_of_zeros_has_cosine_zero(linear_run):
@@ -216,7 +216,7 @@ def test_a_vector_of_zeros_has_cosine_zero(linear_run):
         kinds=("mean", "total_change"),
     )
     for view in (FinalModel(), EveryRelease(), KnownRounds()):
-        for null in ("law", "unused"):
+        for null in ("theory", "empirical"):
             assert (run.scores(view, null).value == 0).all()
     assert (anytime_scores(run.seen["mean"], run.schedule, run.canaries) == 0).all()
 
@@ -241,7 +241,7 @@ def test_one_round_and_one_canary(linear_run, family):
         family, Once(), rounds=1, noise=0.1, seed=seed, dim=1000, pool=1, spare=50, kinds=("mean", "residual", "total_change")
     )
     for view in (FinalModel(), EveryRelease(), KnownRounds(), KnownOthers()):
-        assert run.scores(view).value.shape == (1,) and run.scores(view, "unused").value.shape == (51,)
+        assert run.scores(view).value.shape == (1,) and run.scores(view, "empirical").value.shape == (51,)
     other = next(seed for seed in range(9) if not Schedule.draw(Once(), pool=1, rounds=1, secret_seed=seed).inserted[0])
     with pytest.raises(NotEnoughCanariesError, match="was inserted"):
         linear_run(family, Once(), rounds=1, noise=0.1, seed=other, dim=1000, pool=1, spare=50).scores(KnownRounds())

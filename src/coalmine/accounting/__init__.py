@@ -1,5 +1,6 @@
-"""What is claimed: a mechanism, a participation pattern and a relation to a `Claim`, with dp-accounting as the accountant."""
+"""What is claimed: a mechanism's description, a pattern and a relation to a `Claim`, with dp-accounting as the accountant."""
 
-from coalmine.accounting.claims import RELATIONS, Relation, calibrate_noise, claim, claimed_delta, game
+from coalmine.accounting.claims import calibrate_noise, claim, claim_of, claimed_delta, game, plain_gaussian
+from coalmine.accounting.events import RELATIONS, Relation
 
-__all__ = ["RELATIONS", "Relation", "calibrate_noise", "claim", "claimed_delta", "game"]
+__all__ = ["RELATIONS", "Relation", "calibrate_noise", "claim", "claim_of", "claimed_delta", "game", "plain_gaussian"]

@@ -9,9 +9,9 @@
 Everything ends in the same `AuditResult`, the same run directory and the same report as training with our own loop.
 """
 
-from coalmine.adapters.application import Application, Observed
-from coalmine.adapters.audit import Audit
-from coalmine.adapters.options import Replies, Stated, Statement
-from coalmine.adapters.shared_secret import make_secret
+from coalmine.audit.application import Application, Observed
+from coalmine.audit.attached import Audit
+from coalmine.audit.secret import make_secret
+from coalmine.audit.spec import Replies, Stated, Statement
 
 __all__ = ["Application", "Audit", "Observed", "Replies", "Stated", "Statement", "make_secret"]

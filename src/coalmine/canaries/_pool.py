@@ -41,6 +41,8 @@ class Pool(ABC):
     """
 
     norm = 1.0
+    orthogonal = False
+    slack: float | None = None
 
     def __init__(self, dim: int, count: int, *, secret_seed: int, dtype: str = "float32"):
         self._dim = _validate.whole("dim", dim, least=2)

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from coalmine import _validate
 from coalmine._random import stream
-from coalmine.contracts import IndexArray
-from coalmine.participation import Participation
+from coalmine.contracts import IndexArray, Participation
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,6 +42,8 @@ class SphereCanaries(Pool):
     [3, 4]
     """
 
+    slack = 0.0
+
     spare = 0  # every further canary would cost as much as the others
 
     @property

@@ -68,6 +68,8 @@ class TransformCanaries(Pool):
     [0.0, 0.0, 0.0, 1.0, 2.0, 0.0]
     """
 
+    orthogonal = True
+    slack = SIGNS_SLACK
     null = None  # the spare rows tell: `project(vector, spare=n)`
 
     def __init__(self, dim: int, count: int, *, secret_seed: int, dtype: str = "float32"):

@@ -164,7 +164,7 @@ def estimate(
       coalmine estimate scores.csv --delta 1e-5 --dim 100000 --noise-multiplier 1.0
     """
     from coalmine import _validate
-    from coalmine.audit import audit_scores
+    from coalmine.audit.statements import audit_scores
     from coalmine.cli import options
     from coalmine.estimators import BOUNDS
     from coalmine.scores import Scores
@@ -277,13 +277,13 @@ def check(
     from coalmine.cli import options
     from coalmine.contracts import plain
     from coalmine.result import AuditResult
-    from coalmine.verdict import judge
 
     _validate.non_negative("max_epsilon", max_epsilon)
     audited = AuditResult.load(result)
-    verdict = judge(options.limit(max_epsilon, audited), audited.bound)
-    verdict = options.beyond_the_clients(verdict, max_epsilon, audited)
-    typer.echo(json.dumps(plain(verdict), indent=2) if as_json else str(verdict))
+    verdict = options.judged(max_epsilon, audited)
+    shown = {**plain(verdict), "reason": verdict.reason, **plain(verdict.power)}
+    shown["noticeable_noise_factor"] = shown["noise_factor"]
+    typer.echo(json.dumps(shown, indent=2) if as_json else str(verdict))
     raise typer.Exit({"CONSISTENT": 0, "VIOLATED": VIOLATED, "INCONCLUSIVE": INCONCLUSIVE}[verdict.word])
 
 

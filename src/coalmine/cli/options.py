@@ -17,11 +17,11 @@ from coalmine.estimators._rates import AllThresholds, Fixed, Split
 from coalmine.estimators.one_run import Guesses
 from coalmine.estimators.power import Design
 from coalmine.nulls import CosineNull, MaxNull
-from coalmine.participation import FixedSize, Once, Participation, Poisson, Repeated
+from coalmine.participation import FixedSize, Once, Poisson, Repeated
 
 if TYPE_CHECKING:
-    from coalmine.config import Config
     from coalmine.result import AuditResult
+    from coalmine.training.config import Config
 
 
 def stated_claim(
@@ -118,14 +118,14 @@ def bound_options(method: str, guesses: str | None, threshold: str | None) -> di
     """Further arguments of the primary bound: --guesses HIGHEST+LOWEST and --threshold NUMBER, split or all."""
     options: dict[str, Any] = {}
     if guesses is not None:
-        if not method.startswith("one-run"):
+        if not BOUNDS[method].takes_guesses:
             raise ValueError("--guesses belongs to --method one-run or one-run-fdp.")
         highest, separator, lowest = guesses.partition("+")
         if not (separator and highest.isdigit() and lowest.isdigit()):
             raise ValueError(f"--guesses {guesses!r}: write how many of the highest and lowest scores, as 40+40.")
         options["guesses"] = Guesses(int(highest), int(lowest))
     if threshold is not None:
-        if method not in ("threshold", "gdp", "bayesian", "lifted"):
+        if not BOUNDS[method].takes_threshold:
             raise ValueError("--threshold belongs to --method threshold, gdp, bayesian or lifted.")
         named = {"split": Split(), "all": AllThresholds()}
         options["threshold"] = named[threshold] if threshold in named else Fixed(_validate.number("threshold", threshold))
@@ -134,7 +134,7 @@ def bound_options(method: str, guesses: str | None, threshold: str | None) -> di
 
 def run_config(name: str, changes: list[str], data_dir: Path | None, workers: int | None) -> Config:
     """The configuration of `run`: a file or a preset, --set, --data-dir and --workers."""
-    from coalmine.config import read_config
+    from coalmine.training.config import read_config
 
     config = read_config(name, [*changes, *([f"run.workers={workers}"] if workers is not None else [])])
     if data_dir is None:
@@ -153,17 +153,14 @@ def free_directory(name: str) -> Path:
     return next(path for path in tries if not path.exists())
 
 
-def limit(max_epsilon: float, audited: AuditResult) -> Claim:
-    """The limit of `check` as a claim; what the audited canaries would show at half the noise stays what it was."""
-    shown = audited.claim.half_noise_epsilon if audited.claim is not None and audited.training else None
-    return Claim(epsilon=max_epsilon, delta=audited.bound.delta, accountant="limit", half_noise_epsilon=shown)
-
-
-def beyond_the_clients(verdict: Verdict, max_epsilon: float, audited: AuditResult) -> Verdict:
-    """A run does not pass a limit that its accountant does not even claim for its clients."""
-    claimed = audited.training.get("epsilon_of_clients", 0.0)
-    claimed = float(claimed)  # infinity is text in a file
+def judged(max_epsilon: float, audited: AuditResult) -> Verdict:
+    """The verdict of `check`: the audit against a limit. What canaries would show at half the noise stays what it was."""
+    limit = Claim(epsilon=max_epsilon, delta=audited.bound.delta, accountant="limit")
+    power = audited.verdict.power if audited.verdict is not None and audited.training else None
+    verdict = judge(limit, audited.bound, half_noise_epsilon=None if power is None else power.half_noise_epsilon)
+    claimed = float(audited.training.get("epsilon_of_clients", 0.0))  # infinity is text in a file
     if verdict.word != "CONSISTENT" or claimed <= max_epsilon:
         return verdict
-    reason = f"the accountant's own claim for a client of this run is {claimed:.3g}, more than {max_epsilon:.3g}"
-    return replace(verdict, word="INCONCLUSIVE", reason=f"{reason}; the canaries took part less often, and show less")
+    # a run does not pass a limit that its accountant does not even claim for its clients
+    numbers = {"clients": claimed, "limit": max_epsilon}
+    return replace(verdict, word="INCONCLUSIVE", code="clients-claim-above-limit", numbers=numbers)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from coalmine.contracts import Array
+from coalmine.contracts import Array, Caveat
 
 SUSPICIOUS = 0.01  # a p-value below this is reported as a flag
 
@@ -32,15 +32,17 @@ class Diagnostics:
     largest: float  # the largest standardised distance from the mean
 
     @property
-    def findings(self) -> tuple[str, ...]:
-        """What is suspicious, each as 'name: sentence'."""
-        tests = (
-            ("variance", self.variance_p_value, f"the inserted scores have {self.std:.3g} times the width of the null"),
-            ("normality", self.normality_p_value, "the inserted scores are not normal (Anderson–Darling)"),
-            ("skewness", self.skewness_p_value, "the inserted scores are skewed"),
-            ("heavy-tail", self.heavy_tail_p_value, "the tails of the inserted scores are heavier than normal"),
+    def findings(self) -> tuple[Caveat, ...]:
+        """What is suspicious."""
+        tests = {
+            "variance": self.variance_p_value,
+            "normality": self.normality_p_value,
+            "skewness": self.skewness_p_value,
+            "heavy-tail": self.heavy_tail_p_value,
+        }
+        return tuple(
+            Caveat(code, {"p_value": p, "width": self.std}) for code, p in tests.items() if p is not None and p < SUSPICIOUS
         )
-        return tuple(f"{name}: {words} (p = {p:.2g})" for name, p, words in tests if p is not None and p < SUSPICIOUS)
 
 
 def diagnose(standardised: Array, null_count: int | None = None) -> Diagnostics:

@@ -27,7 +27,7 @@ from scipy import special
 
 from coalmine import _validate
 from coalmine._random import stream
-from coalmine.contracts import Array, PointEstimate
+from coalmine.contracts import Array, Caveat, PointEstimate
 from coalmine.errors import AuditError, NonFiniteError, NotEnoughCanariesError
 from coalmine.estimators.band import bound_band
 from coalmine.estimators.diagnostics import Diagnostics, diagnose
@@ -107,12 +107,9 @@ def _mean_only(scores: Scores, standardised: Array, null_count: int | None, delt
     details, flags = _support(scores, delta, confidence, lambda at: float(gaussian_epsilon(0.0, 1.0, gaps[2], 1.0, at)))
     corrected = _without_interference(scores, mu, delta)
     if corrected > high:
-        flags += (
-            f"interference: the {count} canaries disturb each other in {scores.dim} dimensions; "
-            f"without each other they would suggest epsilon {corrected:.3g}",
-        )
+        flags += (Caveat("interference", {"count": count, "dim": scores.dim, "epsilon": corrected}),)
     if p_value > 1 - _REVERSED:
-        flags += ("reversed: inserted canaries score lower than held-out ones; check the sign of the scores",)
+        flags += (Caveat("reversed"),)
     shape = diagnose(standardised, null_count)
     return PointEstimate(
         epsilon=epsilon,
@@ -121,6 +118,7 @@ def _mean_only(scores: Scores, standardised: Array, null_count: int | None, delt
         delta=delta,
         confidence=confidence,
         method="Gaussian, mean only",
+        key="gaussian-mean",
         floor=floor,
         p_value=p_value,
         flags=(*flags, *_extrapolation(mu, shape.largest, count, delta), *shape.findings),
@@ -145,13 +143,14 @@ def _fitted(
     floor_draws = _zero_leakage(count, null_count, delta)
     details, flags = _support(scores, delta, confidence, lambda at: _range_over(box, at, formula)[1])
     if scores.maximum:
-        flags += ("maximum: a maximum over rounds is not normal; its width turns into epsilon (the papers' estimate)",)
+        flags += (Caveat("maximum"),)
     return PointEstimate(
         epsilon=epsilon,
         low=min(low, epsilon),
         high=max(high, epsilon),
         delta=delta,
         confidence=confidence,
+        key="gaussian-fitted",
         method="Gaussian, mean and width" + (", threshold formula" if formula == "threshold" else ""),
         floor=float(np.quantile(floor_draws, confidence)),
         p_value=float((1 + (floor_draws >= epsilon).sum()) / (1 + floor_draws.size)),
@@ -211,7 +210,7 @@ def _zero_leakage(count: int, null_count: int | None, delta: float) -> Array:
 
 def _support(
     scores: Scores, delta: float, confidence: float, high_at: Callable[[float], float]
-) -> tuple[dict[str, float], tuple[str, ...]]:
+) -> tuple[dict[str, float], tuple[Caveat, ...]]:
     """The supported-delta check: at delta = 10/k the scores themselves can contradict the fit.
 
     There the assumption-free band is compared with the upper end of the estimate's interval at the same delta.
@@ -223,21 +222,16 @@ def _support(
     details = {"supported_delta": supported, "supported_bound": bound, "supported_high": fit}
     if bound <= fit:
         return details, ()
-    return details, (
-        f"tail-contradicted: at delta = {supported:.2g} the scores alone prove epsilon >= {bound:.3g}, "
-        f"above the interval of the fit ({fit:.3g}); do not trust the estimate",
-    )
+    return details, (Caveat("tail-contradicted", {"delta": supported, "bound": bound, "fit": fit}),)
 
 
-def _extrapolation(mu: float, largest: float, count: int, delta: float) -> tuple[str, ...]:
+def _extrapolation(mu: float, largest: float, count: int, delta: float) -> tuple[Caveat, ...]:
     """A flag if the border of the event that decides epsilon at this delta lies where no score has been seen."""
     if delta * count >= 1:
         return ()
     distance = -float(special.ndtri(delta))
-    return (
-        f"tail-extrapolation: delta = {delta:.2g} is below 1/{count}; the estimate rests on the Gaussian shape "
-        f"at {distance:.1f} standard deviations, the farthest score lies at {largest:.1f}",
-    )
+    seen = {"delta": delta, "count": count, "distance": distance, "largest": largest}
+    return (Caveat("tail-extrapolation", seen),)
 
 
 def _without_interference(scores: Scores, mu: float, delta: float) -> float:

@@ -60,7 +60,7 @@ class Design:
     def bound(self, method: str, *, delta: float, confidence: float) -> LowerBound:
         """The bound of this design under perfect separation: its epsilon is the ceiling, and it knows what it can detect."""
         _validate.one_of("method", method, BOUNDS)
-        coins = (self.pool or 2 * self.inserted) - self.inserted if method.startswith("one-run") else None
+        coins = (self.pool or 2 * self.inserted) - self.inserted if BOUNDS[method].needs_coins else None
         return BOUNDS[method](self.scores(coins), delta=delta, confidence=confidence)
 
     def scores(self, held_out: int | None = None) -> Scores:

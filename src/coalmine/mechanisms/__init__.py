@@ -1,11 +1,23 @@
-"""Mechanisms: what turns the updates of a round into a release, and what may be claimed for it.
+"""Mechanisms: what turns the updates of a round into a release, and says what it is (`describe`).
 
-`Gaussian` is fixed clipping and Gaussian noise; `AdaptiveGaussian` lets the clip norm follow a quantile of the clients'
-norms and pays for it. Sums are order-free (`FixedPointSum`). A mechanism of one's own keeps the contract
-`coalmine.contracts.Mechanism`.
+`Gaussian` is fixed clipping and Gaussian noise; `AdaptiveGaussian` lets the clip norm follow a quantile of the clients' norms
+and pays for it. Sums are order-free (`FixedPointSum`). A mechanism of one's own keeps the contract
+`coalmine.contracts.Mechanism`; a configuration names it by `kind = "package.module:Name"`, or by the name that its package
+registers as an entry point of the group `coalmine.mechanisms`.
 """
 
-from coalmine.mechanisms.gaussian import AdaptiveGaussian, Gaussian
+from coalmine.mechanisms.adaptive import AdaptiveGaussian
+from coalmine.mechanisms.gaussian import Gaussian
+from coalmine.mechanisms.registry import MECHANISMS, STRATEGIES, fingerprint, make_mechanism, read_description
 from coalmine.mechanisms.sums import FixedPointSum
 
-__all__ = ["AdaptiveGaussian", "FixedPointSum", "Gaussian"]
+__all__ = [
+    "MECHANISMS",
+    "STRATEGIES",
+    "AdaptiveGaussian",
+    "FixedPointSum",
+    "Gaussian",
+    "fingerprint",
+    "make_mechanism",
+    "read_description",
+]

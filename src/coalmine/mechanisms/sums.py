@@ -28,22 +28,33 @@ class FixedPointSum:
         self.clip_norm = _validate.positive("clip_norm", clip_norm)
         self._unit = GRAIN * self.clip_norm
         self._total = np.zeros(dim, dtype=np.int64)
+        self._without_noise: NDArray[np.int64] | None = None  # where clients add noise, what they would have sent without
         self.count = 0
-        self.below = 0
+        self.unclipped = 0
 
     @classmethod
-    def of(cls, total: NDArray[np.int64], clip_norm: float, count: int, below: int) -> FixedPointSum:
+    def of(cls, total: NDArray[np.int64], clip_norm: float, count: int, unclipped: int) -> FixedPointSum:
         """A sum that travelled: its grains, and what was counted."""
         found = cls(0, clip_norm)
-        found._total, found.count, found.below = total.astype(np.int64), count, below
+        found._total, found.count, found.unclipped = total.astype(np.int64), count, unclipped
         return found
 
     def add(self, contribution: Contribution) -> None:
         """One more client or canary."""
-        self.add_vector(contribution.vector, count=1, below=int(contribution.below))
+        noise_free = contribution.without_noise
+        self.add_vector(contribution.vector, count=1, unclipped=int(contribution.unclipped), without_noise=noise_free)
 
-    def add_vector(self, vector: Vector, *, count: int, below: int) -> None:
-        """What `count` clients or canaries add together."""
+    def add_vector(self, vector: Vector, *, count: int, unclipped: int, without_noise: Vector | None = None) -> None:
+        """What `count` clients or canaries add together; and what it would be without the noise that they added, if any."""
+        if without_noise is not None or self._without_noise is not None:
+            if self._without_noise is None:
+                self._without_noise = self._total.copy()
+            self._add(self._without_noise, vector if without_noise is None else without_noise)
+        self._add(self._total, vector)
+        self.count += count
+        self.unclipped += unclipped
+
+    def _add(self, total: NDArray[np.int64], vector: Vector) -> None:
         largest = max(-float(vector.min()), float(vector.max())) if vector.size else 0.0
         if not largest <= _LARGEST / GRAIN * self._unit:
             what = "is NaN or infinite" if not np.isfinite(largest) else f"is beyond {_LARGEST:.3g} clip norms"
@@ -53,19 +64,24 @@ class FixedPointSum:
         for start in range(0, vector.size, _BLOCK):  # block by block, so that all steps happen in the cache
             part = room[: min(_BLOCK, vector.size - start)]
             np.multiply(vector[start : start + _BLOCK], 1 / self._unit, out=part)
-            self._total[start : start + _BLOCK] += whole(part)
-        self.count += count
-        self.below += below
+            total[start : start + _BLOCK] += whole(part)
 
     def merge(self, other: FixedPointSum) -> None:
         """All that another sum of the same round holds."""
+        if self._without_noise is not None or other._without_noise is not None:
+            mine, theirs = (each._total if each._without_noise is None else each._without_noise for each in (self, other))
+            self._without_noise = mine + theirs
         self._total += other._total
         self.count += other.count
-        self.below += other.below
+        self.unclipped += other.unclipped
 
     def vector(self) -> Array:
         """The sum, in float64."""
         return self._total.astype(np.float64) * self._unit
+
+    def without_noise(self) -> Array:
+        """The sum without the noise that clients added."""
+        return (self._total if self._without_noise is None else self._without_noise).astype(np.float64) * self._unit
 
     def total(self) -> NDArray[np.int64]:
         """The sum in grains, as secure aggregation would deliver it."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coalmine.config import Config, read_config
 from coalmine.papers.experiment import Ask
+from coalmine.training.config import Config, read_config
 
 # As many unused directions as canaries: with the default a run of 500 rounds would keep 120 MB of sightings.
 FEW_ROWS = "audit.unused_rows=2048"

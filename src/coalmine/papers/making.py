@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from coalmine._random import stream
-from coalmine.config import Config, fingerprint, located, parse_config, write_config
 from coalmine.errors import RunDirectoryError
 from coalmine.papers.experiment import Ask
 from coalmine.papers.trained import Trained
 from coalmine.progress import duration
 from coalmine.runs import RunDirectory
 from coalmine.training import resume, run
+from coalmine.training.config import Config, fingerprint, located, parse_config, write_config
 
 _BEFORE_THE_FIRST_ROUND = ("secret.json", "checkpoint", ".lock")  # what a run has before its configuration
 _TIMED = 4  # rounds, of which the first does not count
@@ -120,8 +120,8 @@ def _forecast(ask: Ask, wanted: Mapping[str, Config], missing: Mapping[str, Conf
 
 def _seconds(config: Config) -> float:
     """Of a whole run, from a few of its rounds."""
-    from coalmine.assembly import federation, load_task
-    from coalmine.recorder import Recorder
+    from coalmine.audit.observe import Recorder
+    from coalmine.training.assembly import federation, load_task
     from coalmine.workers import Workers
 
     begun = time.monotonic()

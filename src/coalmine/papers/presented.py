@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from coalmine.config import Config
 from coalmine.papers.checking import TOGETHER, by_kind, compared, left_in_all, rises
 from coalmine.papers.experiment import Ask
 from coalmine.papers.families import BY_WRITER, CHATS, ON_CHATS, WRITERS, chat, mnist
 from coalmine.papers.making import obtain
 from coalmine.papers.outcome import Check, Outcome, Row, in_order
 from coalmine.papers.trained import DRIFT, FINAL, Trained, records, seconds_of
+from coalmine.training.config import Config
 
 TIMES = (1, 2, 4, 8)
 CHAT_NOISES = (0.0, 0.0496, 0.0986, 0.2317)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from coalmine.config import Config
 from coalmine.papers.checking import TOGETHER, compared, left_in_all, one_by_one, views_of
 from coalmine.papers.experiment import Ask
 from coalmine.papers.making import obtain
@@ -15,6 +14,7 @@ from coalmine.papers.modelled import COLUMNS, Printed
 from coalmine.papers.noise_model import Run, Simulated, measure
 from coalmine.papers.outcome import Check, Part, Row, in_order, number
 from coalmine.papers.trained import Trained, records, seconds_of
+from coalmine.training.config import Config
 
 Family = Callable[[Ask, float], tuple[str, Config]]
 

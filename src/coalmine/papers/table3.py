@@ -23,7 +23,6 @@ from typing import Any
 
 from scipy import special
 
-from coalmine.config import Config
 from coalmine.papers.checking import TOGETHER, Compared, by_kind
 from coalmine.papers.experiment import Ask
 from coalmine.papers.families import chat, mnist, shakespeare
@@ -31,6 +30,7 @@ from coalmine.papers.making import obtain
 from coalmine.papers.outcome import Outcome, Row, Verdict, in_order, listed
 from coalmine.papers.printed import TABLE3
 from coalmine.papers.trained import Trained, records, seconds_of
+from coalmine.training.config import Config
 
 Family = Callable[..., tuple[str, Config]]
 FAMILIES: Mapping[str, tuple[Family, tuple[float, ...]]] = {  # noise levels are those of the runs that other tables need

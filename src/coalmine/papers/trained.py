@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 
 from coalmine._random import stream
-from coalmine.config import parse_config
 from coalmine.contracts import Array, LowerBound, PointEstimate
 from coalmine.errors import RunDirectoryError
 from coalmine.estimators.band import bound_band
 from coalmine.estimators.diagnostics import anderson_darling, anderson_p_value
 from coalmine.estimators.gaussian_fit import Variance, estimate_gaussian, standardise
-from coalmine.federation import diverged
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.papers.linear import left_by_canaries
 from coalmine.papers.noise_model import STATISTICS, Seen
@@ -27,6 +25,8 @@ from coalmine.result import AuditResult
 from coalmine.runs import RunDirectory
 from coalmine.scores import Scores
 from coalmine.training import RunResult, resume
+from coalmine.training.config import parse_config
+from coalmine.training.federation import diverged
 
 LARGEST = "every release, after momentum"
 FINAL = "final model, with its start"

@@ -1,16 +1,24 @@
-"""Who takes part when: one class for each pattern, read by accountants and drawn from by trainers."""
+"""Who takes part when: one class for each pattern, which answers for itself; read by accountants, drawn from by trainers."""
 
-from coalmine.participation.patterns import Epochs, FixedSize, MinSeparation, Once, Periods, Poisson, Repeated
+from coalmine.participation.patterns import Epochs, FixedSize, MinSeparation, Once, Pattern, Periods, Poisson, Repeated
 from coalmine.participation.trace import Trace
 
-Participation = Once | Repeated | Poisson | FixedSize | MinSeparation | Trace  # Epochs and Periods are Repeated
+PATTERNS: dict[str, type[Pattern]] = {  # by the name in a configuration
+    "once": Once,
+    "epochs": Epochs,
+    "poisson": Poisson,
+    "fixed-size": FixedSize,
+    "min-separation": MinSeparation,
+    "trace": Trace,
+}
 
 __all__ = [
+    "PATTERNS",
     "Epochs",
     "FixedSize",
     "MinSeparation",
     "Once",
-    "Participation",
+    "Pattern",
     "Periods",
     "Poisson",
     "Repeated",

@@ -19,21 +19,84 @@ streams of their own. What is drawn for a round depends on the streams alone, ne
 so that `start` goes on where an interrupted run stopped.
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
 
 from coalmine import _validate
 from coalmine._random import stream
-from coalmine.contracts import IndexArray, Streams
+from coalmine.contracts import Attendance, Constraint, IndexArray, PerPeriod, Sampling, Separation, Streams
 
 
 class Pattern(ABC):
-    """What all patterns share: arguments are checked at once, cohorts are drawn lazily."""
+    """What all patterns share: arguments are checked at once, cohorts are drawn lazily.
+
+    A pattern answers for itself whatever an accountant, a trainer, a configuration or a reader asks; a new one is a class with
+    these answers and a line in `coalmine.participation.PATTERNS`.
+    """
+
+    keys: ClassVar[tuple[str, ...]] = ()  # of the section [participation] that it takes, beside `pattern` and `rounds`
+    required: ClassVar[tuple[tuple[str, ...], ...]] = ()  # of each of these, one key must be there
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The chance that amplifies privacy, if the pattern rests on one; None: the adversary knows the rounds."""
+        return None
+
+    @property
+    def relation(self) -> str:
+        """What neighbours differ in, unless somebody says otherwise."""
+        return "add-or-remove-one"
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """The largest number of rounds that one client can take part in."""
+
+    @property
+    @abstractmethod
+    def attendance(self) -> Attendance:
+        """The pattern as data."""
+
+    @abstractmethod
+    def constraint(self, rounds: int) -> Constraint:
+        """In which sets of rounds one client can take part."""
+
+    def until(self, done: int, rounds: int) -> Pattern:
+        """The pattern of a run of `rounds` rounds that ended after `done` of them."""
+        return self
+
+    def among(self, pool: int, population: int) -> Pattern:
+        """The pattern of `pool` canaries that take part as often as clients of a population do."""
+        return self
+
+    @property
+    def fingerprint(self) -> tuple[Any, ...]:
+        """All that decides who takes part when."""
+        return (repr(self),)
+
+    @classmethod
+    @abstractmethod
+    def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
+        """(the pattern that a section [participation] names, the number of rounds)."""
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any], name: str) -> None:
+        """Whether a section [participation] has what this pattern needs, and nothing that belongs to another."""
+        if not all(any(options.get(key) is not None for key in either) for either in cls.required):
+            raise ValueError(
+                f"participation: pattern {name!r} needs {' and '.join(' or '.join(each) for each in cls.required)}."
+            )
+
+    def __str__(self) -> str:
+        return str(self.attendance)
 
     def cohorts(self, population: int, rounds: int, rng: int | Streams, *, start: int = 0) -> Iterator[IndexArray]:
         """The clients of round `start`, `start` + 1, …, `rounds` - 1: positions below `population`, in increasing order."""
@@ -70,10 +133,27 @@ class Once(Pattern):
     [2, 3, 2, 3]
     """
 
+    keys = ("cohort_size",)
+    required = (("rounds", "cohort_size"),)
+
     @property
     def most(self) -> int:
         """The largest number of rounds that a client takes part in."""
         return 1
+
+    @property
+    def attendance(self) -> Attendance:
+        """Once."""
+        return Attendance("repeated", times=1)
+
+    def constraint(self, rounds: int) -> Constraint:
+        """One round."""
+        return Separation(1, 1, rounds)
+
+    @classmethod
+    def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
+        """`rounds` or `cohort_size`, from which the other follows."""
+        return cls(), _rounds_of(options, 1, population)
 
     def expected_size(self, population: int, rounds: int) -> float:
         """The mean cohort."""
@@ -81,9 +161,6 @@ class Once(Pattern):
 
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
         return _passes(1, population, rounds, streams, start)
-
-    def __str__(self) -> str:
-        return "once"
 
 
 @dataclass(frozen=True)
@@ -104,6 +181,24 @@ class Repeated(Pattern):
         """The largest number of rounds that a client takes part in."""
         return int(self.times)
 
+    @property
+    def attendance(self) -> Attendance:
+        """So many times."""
+        return Attendance("repeated", times=self.most)
+
+    def constraint(self, rounds: int) -> Constraint:
+        """One round in each period: two of them may be neighbours."""
+        return PerPeriod(self.most, rounds)
+
+    def until(self, done: int, rounds: int) -> Pattern:
+        """Periods that have begun."""
+        return Repeated(max(1, -(-self.times * done // rounds)))
+
+    @classmethod
+    def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
+        """`epochs` passes; `rounds` or `cohort_size`, from which the other follows."""
+        return cls(int(options["epochs"])), _rounds_of(options, int(options["epochs"]), population)
+
     def expected_size(self, population: int, rounds: int) -> float:
         """The mean cohort."""
         return self.times * population / rounds
@@ -114,9 +209,6 @@ class Repeated(Pattern):
 
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
         return _passes(self.most, population, rounds, streams, start)
-
-    def __str__(self) -> str:
-        return "once" if self.times == 1 else f"{self.times} times"
 
 
 @dataclass(frozen=True)
@@ -133,6 +225,9 @@ class Epochs(Repeated):
     """
 
     reshuffled: bool = True
+
+    keys = ("cohort_size", "epochs")
+    required = (("rounds", "cohort_size"),)
 
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
         return _passes(self.most, population, rounds, streams, start, reshuffled=self.reshuffled)
@@ -154,6 +249,38 @@ class Poisson(Pattern):
         object.__setattr__(self, "rate", float(self.rate))
         object.__setattr__(self, "rounds", _validate.whole("rounds", self.rounds, least=1))
 
+    keys = ("cohort_size",)
+    required = (("rounds",), ("cohort_size",))
+
+    @property
+    def most(self) -> int:
+        """All rounds."""
+        return self.rounds
+
+    @property
+    def sampling(self) -> Sampling:
+        """Each round with the same probability."""
+        return Sampling(self.rate, self.rounds)
+
+    @property
+    def attendance(self) -> Attendance:
+        """The rate, and for how long."""
+        return Attendance("poisson", rate=self.rate, rounds=self.rounds)
+
+    def constraint(self, rounds: int) -> Constraint:
+        """Any rounds."""
+        return Separation(rounds, 1, rounds)
+
+    def until(self, done: int, rounds: int) -> Pattern:
+        """The same for fewer rounds."""
+        return replace(self, rounds=done)
+
+    @classmethod
+    def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
+        """`rounds` and `cohort_size`, the mean cohort."""
+        rounds, cohort = _both(options, population, "poisson")
+        return cls(cohort / population, rounds), rounds
+
     def expected_size(self, population: int, rounds: int) -> float:
         """The mean cohort."""
         return self.rate * population
@@ -161,9 +288,6 @@ class Poisson(Pattern):
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
         for number in range(start, rounds):
             yield np.flatnonzero(streams("cohort", number).random(population) < self.rate)
-
-    def __str__(self) -> str:
-        return f"Poisson sampling at rate {self.rate:g} for {self.rounds} rounds"
 
 
 @dataclass(frozen=True)
@@ -180,6 +304,47 @@ class FixedSize(Pattern):
         if self.cohort_size > self.population:
             raise ValueError(f"cohort_size={self.cohort_size} exceeds population={self.population}.")
 
+    keys = ("cohort_size",)
+    required = (("rounds",), ("cohort_size",))
+
+    @property
+    def most(self) -> int:
+        """All rounds."""
+        return self.rounds
+
+    @property
+    def sampling(self) -> Sampling:
+        """A draw without replacement in every round."""
+        return Sampling(self.cohort_size / self.population, self.rounds, self.cohort_size, self.population)
+
+    @property
+    def relation(self) -> str:
+        """Replacing one client: the size of a cohort is fixed."""
+        return "replace-one"
+
+    @property
+    def attendance(self) -> Attendance:
+        """So many of so many, and for how long."""
+        return Attendance("fixed-size", cohort_size=self.cohort_size, population=self.population, rounds=self.rounds)
+
+    def constraint(self, rounds: int) -> Constraint:
+        """Any rounds."""
+        return Separation(rounds, 1, rounds)
+
+    def until(self, done: int, rounds: int) -> Pattern:
+        """The same for fewer rounds."""
+        return replace(self, rounds=done)
+
+    def among(self, pool: int, population: int) -> Pattern:
+        """The same share of the pool."""
+        return FixedSize(max(1, round(self.cohort_size * pool / population)), pool, self.rounds)
+
+    @classmethod
+    def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
+        """`rounds` and `cohort_size`."""
+        rounds, cohort = _both(options, population, "fixed-size", whole=True)
+        return cls(int(cohort), population, rounds), rounds
+
     def expected_size(self, population: int, rounds: int) -> float:
         """The size of every cohort."""
         return float(self.cohort_size)
@@ -194,9 +359,6 @@ class FixedSize(Pattern):
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
         for number in range(start, rounds):
             yield np.sort(streams("cohort", number).choice(population, self.cohort_size, replace=False, shuffle=False))
-
-    def __str__(self) -> str:
-        return f"{self.cohort_size} of {self.population} clients without replacement for {self.rounds} rounds"
 
 
 @dataclass(frozen=True)
@@ -221,6 +383,32 @@ class MinSeparation(Pattern):
         """The largest number of rounds that a client can take part in."""
         return -(-self.rounds // self.separation)
 
+    keys = ("cohort_size", "separation")
+    required = (("rounds",), ("cohort_size",), ("separation",))
+
+    @property
+    def attendance(self) -> Attendance:
+        """How often at most, and how far apart."""
+        return Attendance("min-separation", most=self.most, separation=self.separation)
+
+    def constraint(self, rounds: int) -> Constraint:
+        """At least `separation` rounds apart."""
+        return Separation(self.most, self.separation, rounds)
+
+    def until(self, done: int, rounds: int) -> Pattern:
+        """The same for fewer rounds."""
+        return replace(self, rounds=done)
+
+    def among(self, pool: int, population: int) -> Pattern:
+        """The same share of the pool."""
+        return MinSeparation(self.separation, max(1, round(self.cohort_size * pool / population)), self.rounds)
+
+    @classmethod
+    def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
+        """`rounds`, `cohort_size` and `separation`."""
+        rounds, cohort = _both(options, population, "min-separation", whole=True)
+        return cls(int(options["separation"]), int(cohort), rounds), rounds
+
     def expected_size(self, population: int, rounds: int) -> float:
         """The size of every cohort."""
         return float(self.cohort_size)
@@ -243,9 +431,6 @@ class MinSeparation(Pattern):
             if number >= start:
                 yield chosen
 
-    def __str__(self) -> str:
-        return f"at most {self.most} times, at least {self.separation} rounds apart"
-
 
 def _passes(
     times: int, population: int, rounds: int, streams: Streams, start: int, *, reshuffled: bool = True
@@ -258,3 +443,26 @@ def _passes(
         order = streams("cohort", "pass", number if reshuffled else 0).permutation(population)
         for place in range(max(start - begin, 0), end - begin):
             yield np.sort(order[population * place // (end - begin) : population * (place + 1) // (end - begin)])
+
+
+def _rounds_of(options: Mapping[str, Any], epochs: int, population: int) -> int:
+    """The number of rounds of `epochs` passes over everybody, where rounds or a cohort size is given."""
+    rounds, cohort = options["rounds"], options["cohort_size"]
+    found = int(rounds or max(1, round(epochs * population / (cohort or population))))
+    follows = epochs * population / found
+    if rounds and cohort and abs(cohort - follows) >= 1:
+        raise ValueError(
+            f"participation: {population:,} clients in {found} rounds make cohorts of {follows:.1f}, not of {cohort:g}. "
+            "Leave out rounds or cohort_size, or change the number of users (data.users)."
+        )
+    return found
+
+
+def _both(options: Mapping[str, Any], population: int, pattern: str, *, whole: bool = False) -> tuple[int, float]:
+    """(rounds, cohort size), both of which a pattern needs."""
+    rounds, cohort = options["rounds"], options["cohort_size"]
+    if cohort > population:
+        raise ValueError(f"participation: a cohort_size of {cohort:g} is more than the {population:,} clients that there are.")
+    if whole and cohort != int(cohort):
+        raise ValueError(f"participation: cohort_size={cohort:g} must be a whole number for pattern {pattern!r}.")
+    return int(rounds), float(cohort)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from coalmine import _validate
-from coalmine.contracts import IndexArray, Streams
+from coalmine.contracts import Attendance, Constraint, Explicit, IndexArray, Streams
 from coalmine.errors import InputFileError
 from coalmine.participation.patterns import Pattern
 
@@ -88,6 +88,38 @@ class Trace(Pattern):
         """The largest number of rounds that a client takes part in."""
         return max(Counter(chain.from_iterable(self.members)).values(), default=0)
 
+    keys = ("trace",)
+    required = (("trace",),)
+
+    @property
+    def attendance(self) -> Attendance:
+        """Rounds and the most frequent client only: who took part when would reveal the rounds of canaries."""
+        return Attendance("trace", most=self.most, rounds=self.rounds)
+
+    def constraint(self, rounds: int) -> Constraint:
+        """The sets of rounds that were recorded, each once."""
+        clients = sorted(set(chain.from_iterable(self.members)))
+        presence = np.zeros((self.rounds, len(clients)), dtype=np.bool_)
+        places = {client: place for place, client in enumerate(clients)}
+        for number, members in enumerate(self.members):
+            presence[number, [places[client] for client in members]] = True
+        return Explicit(np.unique(presence, axis=1) if clients else presence)
+
+    def among(self, pool: int, population: int) -> Pattern:
+        """A trace says nothing about canaries."""
+        raise ValueError("canaries: a trace says nothing about canaries; use pattern 'periods'.")
+
+    @property
+    def fingerprint(self) -> tuple[Any, ...]:
+        """All that was recorded."""
+        return (repr(self), self.members)
+
+    @classmethod
+    def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
+        """The file `trace`, whose clients are named as the users of the data are."""
+        found = cls.read(options["trace"], users=options["users"])
+        return found, found.rounds
+
     def expected_size(self, population: int, rounds: int) -> float:
         """The mean cohort."""
         return sum(map(len, self.members)) / self.rounds
@@ -101,9 +133,6 @@ class Trace(Pattern):
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
         for clients in self.members[start:]:
             yield np.sort(np.asarray(clients, np.int64))
-
-    def __str__(self) -> str:
-        return f"at most {self.most} times, by a trace of {self.rounds} rounds"
 
 
 def _csv_rounds(path: Path, as_text: bool) -> dict[int, list[Any]]:

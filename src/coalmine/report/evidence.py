@@ -20,6 +20,7 @@ from coalmine.contracts import Array
 from coalmine.errors import InputFileError, RunDirectoryError
 from coalmine.result import AuditResult
 from coalmine.scores import Scores
+from coalmine.views import VIEWS, KnownOthers, KnownRounds
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,9 +28,6 @@ else:
     import tomli as tomllib
 
 Round = Mapping[str, Any]
-GIVEN = "secret seed:"  # how the caveat of a run begins that was given its secret
-_MEANS = "known rounds"  # the view of released means ...
-_RESIDUALS = ("known others", "afterwards", "unknown rounds")  # ... and those of what is left of them without the others
 _LARGEST = 1e100  # larger ones cannot be drawn
 _OF_THE_MACHINE = ("time", "seconds")
 
@@ -39,7 +37,7 @@ class Evidence:
     """An audit and all that can be shown of it."""
 
     result: AuditResult
-    scores: Mapping[str, Scores] = field(default_factory=dict)  # by the name of the view
+    scores: Mapping[tuple[str, str | None], Scores] = field(default_factory=dict)  # by view and layer
     rounds: tuple[Round, ...] = ()  # what was recorded of every round
     reference: tuple[Round, ...] = ()  # the same of the run without noise and canaries
     config: Mapping[str, Any] = field(default_factory=dict)  # as it was resolved
@@ -58,11 +56,16 @@ class Evidence:
             return cls.of(AuditResult.load(path))
         _check_audited(path)
         result = AuditResult.load(path)
+        return cls.of_run(path, result, _scores(path, result))
+
+    @classmethod
+    def of_run(cls, path: Path, result: AuditResult, scores: Sequence[Scores]) -> Evidence:
+        """A result with its tables of scores, and what else the directory of its run has."""
         config, about = run_config(path)
         versions, handed = (found if isinstance(found := about.get(name), dict) else {} for name in ("versions", "handed"))
         return cls(
             result,
-            _scores(path, result),
+            {(each.view, each.layer): each for each in reversed(scores)},
             _rounds(path / "events.jsonl"),
             _rounds(path / "reference" / "events.jsonl"),
             config,
@@ -73,16 +76,17 @@ class Evidence:
     @property
     def primary(self) -> Scores | None:
         """The scores that decide."""
-        return self.scores.get(self.result.setting["view"])
+        return self.scores.get((self.result.setting["view"], self.result.setting.get("layer")))
 
     @property
     def watching(self) -> str | None:
         """The view whose scores the epsilon so far was measured by, where that is near enough to the primary one."""
-        names = [self.result.setting["view"], *(each.view for each in self.result.views), *self.scores]
-        primary, *others = (str(name).partition(", within ")[0] for name in names)
-        if primary not in (_MEANS, _RESIDUALS[0]):
+        primary = self.result.setting["view"]
+        names = [primary, *(each.view for each in self.result.views), *(view for view, _ in self.scores)]
+        if primary not in (KnownRounds.key, KnownOthers.key):
             return None
-        return _RESIDUALS[0] if any(name in _RESIDUALS for name in (primary, *others)) else _MEANS
+        others = any(name in VIEWS and VIEWS[name].knows_others for name in names)
+        return KnownOthers.key if others else KnownRounds.key
 
     @property
     def confidence(self) -> float:
@@ -99,7 +103,7 @@ class Evidence:
     @property
     def given_secret(self) -> bool:
         """Whether the secret seed was given, which makes a run reproducible and not private."""
-        return any(caveat.startswith(GIVEN) for caveat in self.result.caveats)
+        return any(caveat.code == "secret-given" for caveat in self.result.caveats)
 
 
 def series(rounds: Sequence[Round], name: str) -> tuple[Array, Array]:
@@ -156,14 +160,12 @@ def _check_audited(path: Path) -> None:
     raise RunDirectoryError(f"{str(path)!r} is not finished; `coalmine resume {path}` goes on, and writes the report.")
 
 
-def _scores(path: Path, result: AuditResult) -> dict[str, Scores]:
+def _scores(path: Path, result: AuditResult) -> list[Scores]:
     """The tables of all views; that of the primary one must be the one that the result speaks of."""
-    found: dict[str, Scores] = {}
-    for file in (path / "scores.npz", *sorted((path / "views").glob("*.npz"))):
-        if file.is_file():
-            scores = Scores.from_npz(file)
-            found.setdefault(scores.view, scores)
-    primary = found.get(result.setting["view"])
+    files = (path / "scores.npz", *sorted((path / "views").glob("*.npz")))
+    found = [Scores.from_npz(file) for file in files if file.is_file()]
+    deciding = (result.setting["view"], result.setting.get("layer"))
+    primary = next((each for each in found if (each.view, each.layer) == deciding), None)
     if primary is not None and primary.sha256 != result.setting.get("sha256"):
         raise InputFileError(
             f"the scores in {str(path)!r} are not those that its result.json speaks of (another fingerprint). "

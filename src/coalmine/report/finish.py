@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from coalmine.errors import RunDirectoryError
+from coalmine.result import AuditResult
 from coalmine.runs import RunDirectory
+from coalmine.scores import Scores
 
 
-def write_page(directory: RunDirectory) -> None:
-    """Write report.html, or say in one line why there is none."""
+def write_page(directory: RunDirectory, result: AuditResult, scores: Sequence[Scores]) -> None:
+    """Write report.html of a result that is still in memory, or say in one line why there is none."""
     try:
+        from coalmine.report.evidence import Evidence
         from coalmine.report.page import report
 
-        directory.write("report.html", report(directory.path).encode())
+        directory.write("report.html", report(Evidence.of_run(directory.path, result, scores)).encode())
     except RunDirectoryError:  # the disk is full: the run is not finished, and `resume` goes on from here
         raise
     except ModuleNotFoundError as error:

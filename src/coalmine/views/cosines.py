@@ -1,14 +1,14 @@
 """Adversaries that do not know the rounds: the cosine with the final model, and the largest cosine over all releases.
 
     paper (Andrew et al. 2024)           here
-    Algorithm 2, cosine with theta_T     FinalModel(whole_model=True)
+    Algorithm 2, cosine with theta_T     WholeModel()
     Algorithm 3, max over rounds         EveryRelease()
 
 Where we depart, and why:
 
 * `FinalModel` looks at theta_T - theta_0. Everybody knows theta_0, and it only dilutes the cosine.
 * `EveryRelease` looks at the released mean, as Algorithm 3 is printed. The released code looks at the model's step, after
-  the server's momentum (`post_momentum=True`).
+  the server's momentum (`EveryStep`).
 * The maximum gets its bound from the union bound over rounds (`MaxNull`) or from the unused directions. The papers fit two
   normals to it; `estimate_gaussian(variance="fitted")` does so by name and flags it.
 """
@@ -16,6 +16,7 @@ Where we depart, and why:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,64 +30,65 @@ from coalmine.views.view import NullChoice, Threat, check, law_of_one, spreads_o
 
 @dataclass(frozen=True)
 class FinalModel(Threat):
-    """The adversary of a published model: cosine of the canary with all that training changed.
+    """The adversary of a published model: cosine of the canary with all that training changed."""
 
-    With `whole_model` the cosine is with the final parameters themselves, as the papers print it.
-    """
+    key: ClassVar[str] = "final-model"
+    adversary: ClassVar[str] = "sees only the final model, and knows how it began"
+    needs: ClassVar[str] = "total_change"
 
-    whole_model: bool = False
-
-    @property
-    def name(self) -> str:
-        """In words, for reports."""
-        return "final model, with its start" if self.whole_model else "final model"
-
-    @property
-    def needs(self) -> str:
-        """All steps together, or the model."""
-        return "model" if self.whole_model else "total_change"
-
-    def scores(self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
+    def scores(
+        self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "theory"
+    ) -> Scores:
         """The cosine of each canary of the pool with the last vector."""
         check(projections, schedule, canaries, self.needs, null)
         if projections.rounds.size != 1:
             raise MismatchError(f"the final model is one vector; these sightings have {projections.rounds.size} rows.")
         cosines, norm = _largest(projections), float(projections.norm[0])
         spread = float(spreads_of(projections, schedule, canaries)[0]) / norm if norm > 0 else projections.dim**-0.5
-        law = law_of_one(canaries, projections, spread) if null == "law" else None
-        return _cosine_table(self, self.name, "cosine", projections, schedule, cosines, law)
+        law = law_of_one(canaries, projections, spread) if null == "theory" else None
+        return _cosine_table(self, "cosine", projections, schedule, cosines, law)
+
+
+@dataclass(frozen=True)
+class WholeModel(FinalModel):
+    """The cosine with the final parameters themselves, their start included, as the papers print it."""
+
+    key: ClassVar[str] = "whole-model"
+    adversary: ClassVar[str] = "sees only the final model, its start included"
+    needs: ClassVar[str] = "model"
 
 
 @dataclass(frozen=True)
 class EveryRelease(Threat):
-    """The adversary who sees every release but not who took part when: the largest cosine over rounds.
+    """The adversary who sees every release but not who took part when: the largest cosine over rounds."""
 
-    With `post_momentum` the cosines are with the steps of the model, after the server's optimiser, as in the papers' code.
-    """
+    key: ClassVar[str] = "every-release"
+    adversary: ClassVar[str] = "sees every release, but not who took part when"
+    needs: ClassVar[str] = "mean"
+    maximum: ClassVar[bool] = True
 
-    post_momentum: bool = False
-
-    @property
-    def name(self) -> str:
-        """In words, for reports."""
-        return "every release, after momentum" if self.post_momentum else "every release"
-
-    @property
-    def needs(self) -> str:
-        """The released means, or the steps of the model."""
-        return "step" if self.post_momentum else "mean"
-
-    def scores(self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
+    def scores(
+        self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "theory"
+    ) -> Scores:
         """The largest cosine of each canary of the pool, over all rounds.
 
         The law of one round has a variance of at most 1/d whatever else was released (the canaries of a transform leave less to
         each other), and P(max >= t) <= rounds P(one >= t).
         """
         check(projections, schedule, canaries, self.needs, null)
-        one = law_of_one(canaries, projections, projections.dim**-0.5) if null == "law" else None
+        one = law_of_one(canaries, projections, projections.dim**-0.5) if null == "theory" else None
         law = None if one is None else MaxNull(one, projections.rounds.size)
         statistic = f"{MAXIMUM} over rounds of the cosine"
-        return _cosine_table(self, self.name, statistic, projections, schedule, _largest(projections), law)
+        return _cosine_table(self, statistic, projections, schedule, _largest(projections), law)
+
+
+@dataclass(frozen=True)
+class EveryStep(EveryRelease):
+    """The cosines are with the steps of the model, after the server's momentum, as in the papers' code."""
+
+    key: ClassVar[str] = "every-step"
+    adversary: ClassVar[str] = "sees every step of the model, but not who took part when"
+    needs: ClassVar[str] = "step"
 
 
 def _largest(projections: Projections) -> Array:
@@ -98,12 +100,11 @@ def _largest(projections: Projections) -> Array:
 
 
 def _cosine_table(
-    view: Threat, name: str, statistic: str, projections: Projections, schedule: Schedule, cosines: Array, law: Null | None
+    view: Threat, statistic: str, projections: Projections, schedule: Schedule, cosines: Array, law: Null | None
 ) -> Scores:
     pool = projections.pool
     return table(
         view,
-        name,
         statistic,
         projections,
         schedule,

@@ -10,7 +10,7 @@ canaries, unless they are orthogonal: independent directions would add k_t/d.)
 Canaries that are assigned to no round, as happens in sampling, are left out, whether inserted or not: an adversary that knows
 the rounds has nothing to look at, and the claim of these views is given at least one round.
 
-The null law ("law"):
+The null law ("theory"):
 
 * Every score is from one round, and R is diagonal: the score is a cosine with one vector, whose law has no unknown.
 * Otherwise the spread of a score is measured on the unused directions, filtered with the same weights, and the tail allows for
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ from coalmine.errors import NotEnoughCanariesError
 from coalmine.nulls import CosineNull, GaussianNull
 from coalmine.scores import Scores
 from coalmine.views import matched_filter
+from coalmine.views.power import Hiding, Visible
 from coalmine.views.view import NullChoice, Threat, check, slack_of, spreads_of, table
 
 Presence = NDArray[np.bool_]
@@ -43,19 +45,14 @@ _ROUNDING = 1e-3  # of the rounds' spreads: a filter that leaves less has met si
 class KnownRounds(Threat):
     """The adversary sees every release and knows the rounds of its target."""
 
-    knows_rounds = True
+    key: ClassVar[str] = "known-rounds"
+    adversary: ClassVar[str] = "sees every release and knows in which rounds its target took part"
+    needs: ClassVar[str] = "mean"
+    knows_rounds: ClassVar[bool] = True
 
-    @property
-    def name(self) -> str:
-        """In words, for reports."""
-        return "known rounds"
-
-    @property
-    def needs(self) -> str:
-        """The released means."""
-        return "mean"
-
-    def scores(self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
+    def scores(
+        self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "theory"
+    ) -> Scores:
         """The matched filter of every canary that has a round; held-out ones in the rounds they would have taken part in."""
         check(projections, schedule, canaries, self.needs, null)
         presence = self.looked_at(schedule.presence)[projections.rounds]
@@ -63,13 +60,12 @@ class KnownRounds(Threat):
         if members.size == 0:
             raise NotEnoughCanariesError("no canary was assigned to any of these rounds; plant them for more rounds.")
         found = _Filtered.of(projections, schedule, canaries, presence[:, members], members)
-        if null == "law":
+        if null == "theory":
             values, law = found.by_law(projections, canaries)
         else:
             values, law = found.plainly(found.pool), None
         return table(
             self,
-            self.name,
             "cosine" if isinstance(law, CosineNull) else "matched filter",
             projections,
             schedule,
@@ -79,6 +75,18 @@ class KnownRounds(Threat):
             columns=found.columns,
             unused=found.plainly(found.unused),
         )
+
+    def visible(self, hiding: Hiding) -> Visible:
+        """From what was recorded of the rounds; see `coalmine.views.power`."""
+        if self.needs != "residual" and not hiding.clients_known:
+            return hiding.among_unknown_clients()
+        residual = self.needs == "residual"
+        return lambda factor: hiding.epsilon(self.effect(hiding.squares(factor, residual=residual), hiding.presence))
+
+    @staticmethod
+    def effect(squares: Array, presence: Array) -> float:
+        """How far inserted canaries lie above others on average, from the squared signal of every round."""
+        return float(np.sqrt(squares @ presence).mean())
 
     @staticmethod
     def looked_at(presence: Presence) -> Presence:
@@ -90,15 +98,10 @@ class KnownRounds(Threat):
 class KnownOthers(KnownRounds):
     """The adversary of the definition: knows the rounds of its target, and what everybody else sent."""
 
-    @property
-    def name(self) -> str:
-        """In words, for reports."""
-        return "known others"
-
-    @property
-    def needs(self) -> str:
-        """The released means without the clients' part."""
-        return "residual"
+    key: ClassVar[str] = "known-others"
+    adversary: ClassVar[str] = "sees every release and knows the rounds of its target and all other updates"
+    needs: ClassVar[str] = "residual"
+    knows_others: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -110,10 +113,14 @@ class Afterwards(KnownOthers):
     less than `KnownOthers`: 1/sqrt(rounds looked at).
     """
 
-    @property
-    def name(self) -> str:
-        """In words, for reports."""
-        return "afterwards"
+    key: ClassVar[str] = "afterwards"
+    adversary: ClassVar[str] = "knows the rounds of its target and all other updates, and looks in every later release too"
+
+    @staticmethod
+    def effect(squares: Array, presence: Array) -> float:
+        """Equal weights from the first round on, and the canary is in its own only."""
+        looked_at = Afterwards.looked_at(presence > 0).astype(np.float64)
+        return float(np.mean(np.sqrt(squares) @ presence / np.sqrt(looked_at.sum(axis=0))))
 
     @staticmethod
     def looked_at(presence: Presence) -> Presence:
@@ -186,7 +193,7 @@ class _Filtered:
         if self.columns.size < 2:
             raise NotEnoughCanariesError(
                 "scores over several rounds have no law without unused directions to measure their spread on. "
-                "Give project_row(...) spare directions or unused canaries, or take null='unused'."
+                "Give project_row(...) spare directions or unused canaries, or take null='empirical'."
             )
         return values, GaussianNull(slack=slack, directions=self.columns.size)
 

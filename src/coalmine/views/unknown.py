@@ -15,6 +15,7 @@ the unused directions, always, and the bound has their ceiling, about log(direct
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,18 +29,14 @@ from coalmine.views.view import NullChoice, Threat, check, spreads_of, table
 class UnknownRounds(Threat):
     """Knows what everybody else sent, and all of its target but when it took part."""
 
-    @property
-    def name(self) -> str:
-        """In words, for reports."""
-        return "unknown rounds"
-
-    @property
-    def needs(self) -> str:
-        """The released means without the clients' part."""
-        return "residual"
+    key: ClassVar[str] = "unknown-rounds"
+    adversary: ClassVar[str] = "sees every release and knows all other updates, but not the rounds of its target"
+    needs: ClassVar[str] = "residual"
+    knows_others: ClassVar[bool] = True
+    empirical_only: ClassVar[bool] = True
 
     def scores(
-        self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "unused"
+        self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "empirical"
     ) -> Scores:
         """The likelihood ratio of every canary of the pool; there is no law for it, so that `null` changes nothing."""
         check(projections, schedule, canaries, self.needs, null)
@@ -54,7 +51,6 @@ class UnknownRounds(Threat):
         pool = projections.pool
         return table(
             self,
-            self.name,
             LIKELIHOOD_RATIO,
             projections,
             schedule,

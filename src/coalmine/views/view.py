@@ -1,6 +1,6 @@
 """What all views share: who plays, which null, and how a table of scores is filled.
 
-Null laws ("law") of a canary that took no part in what was seen:
+Null laws ("theory") of a canary that took no part in what was seen:
 
     family       one vector v                                     a filtered sum over rounds
     sphere       cosine with v: `CosineNull`, exact               normal, spread measured on the unused directions
@@ -10,95 +10,91 @@ Null laws ("law") of a canary that took no part in what was seen:
 
 A spread that is measured carries how many directions it was measured on, and the tail allows for that (`GaussianNull`).
 
-"unused" is the alternative: the pool's held-out canaries and the unused directions, scored in the same way, speak for
+"empirical" is the alternative: the pool's held-out canaries and the unused directions, scored in the same way, speak for
 themselves. No law is assumed, and the bound has a ceiling of about log(directions) - 2.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine import _validate, accounting
-from coalmine.accounting import Relation
-from coalmine.canaries import TransformCanaries
 from coalmine.canaries.schedule import Schedule
-from coalmine.contracts import Array, Canaries, Claim, Game, IndexArray, Null, Projections
+from coalmine.contracts import Array, Canaries, Claim, Description, Game, IndexArray, Null, Projections
 from coalmine.errors import AuditError, MismatchError, NotEnoughCanariesError
 from coalmine.nulls import CosineNull, GaussianNull
 from coalmine.scores import Scores
+from coalmine.views.power import Hiding, Visible, nothing_promised
 from coalmine.views.projections import check_finite
 
-NullChoice = Literal["law", "unused"]
-NULLS = ("law", "unused")
+NullChoice = Literal["theory", "empirical"]
+NULLS = ("theory", "empirical")
 SMALL_CLAIM = 8.0
 _ROUNDING = 1e-3  # of |v|/sqrt(d): below, a spread is the rounding of single-precision arithmetic
-
-
-@runtime_checkable
-class View(Protocol):
-    """A threat model: what its adversary sees, and the number that it makes of it for every canary."""
-
-    @property
-    def name(self) -> str:
-        """In words, for reports."""
-
-    @property
-    def needs(self) -> str:
-        """Which kind of `Projections` it needs."""
-
-    def scores(self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "law") -> Scores:
-        """One number per canary of the pool, and its null."""
-
-    def game(self, schedule: Schedule) -> Game:
-        """The game that the scores are measured in."""
-
-    def claim(self, schedule: Schedule, *, noise_multiplier: float, delta: float) -> Claim:
-        """What an accountant proves in that game."""
 
 
 def choose_null(claim_epsilon: float) -> NullChoice:
     """Which null to take, before the run: for a claim below 8 the unused directions suffice, above it the law has no ceiling.
 
     >>> choose_null(4.4), choose_null(15.5)
-    ('unused', 'law')
+    ('empirical', 'theory')
     """
-    return "unused" if _validate.number("claim_epsilon", claim_epsilon) < SMALL_CLAIM else "law"
+    return "empirical" if _validate.number("claim_epsilon", claim_epsilon) < SMALL_CLAIM else "theory"
 
 
 @dataclass(frozen=True)
-class Threat:
-    """Unit and relation of the game.
+class Threat(ABC):
+    """A threat model: what its adversary sees, the number that it makes of it for every canary, and the claim of its game.
 
+    A new view is a subclass with `key`, `adversary`, `needs` and `scores`, and a line in `coalmine.views.VIEWS`.
     `relation=None` is the accountant's usual one for the canaries' pattern; canaries that replace clients are "replace-one".
     """
 
     unit: str = "client"
-    relation: Relation | None = None
+    relation: str | None = None
 
-    knows_rounds = False
+    key: ClassVar[str] = ""  # its name in configurations, files and results
+    adversary: ClassVar[str] = ""  # what it sees and knows, as the end of "An adversary who …"
+    needs: ClassVar[str] = "mean"  # which kind of `Projections`
+    knows_rounds: ClassVar[bool] = False
+    knows_others: ClassVar[bool] = False  # it must know what the clients sent
+    maximum: ClassVar[bool] = False  # its number is a maximum over rounds
+    empirical_only: ClassVar[bool] = False  # its number has no law: only held-out canaries and unused directions tell
+
+    @abstractmethod
+    def scores(
+        self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "theory"
+    ) -> Scores:
+        """One number per canary of the pool, and its null."""
 
     def game(self, schedule: Schedule) -> Game:
         """The game that the scores are measured in."""
         return accounting.game(schedule.pattern, relation=self.relation, unit=self.unit, rounds_known=self.knows_rounds)
 
-    def claim(self, schedule: Schedule, *, noise_multiplier: float, delta: float) -> Claim:
+    def claim(self, schedule: Schedule, description: Description, *, delta: float) -> Claim:
         """What an accountant proves for these canaries against this adversary.
 
         Rounds unknown: sampling amplifies. Rounds known: it does not; canaries sampled at random then took part t times each,
         t binomial, and the claim is the mean over t (see `coalmine.accounting`), not that of the most frequent canary.
         """
-        return accounting.claim(
+        return accounting.claim_of(
+            description,
             schedule.pattern,
-            noise_multiplier=noise_multiplier,
             delta=delta,
             relation=self.relation,
             unit=self.unit,
             rounds_known=self.knows_rounds,
+            rounds=schedule.rounds,
         )
+
+    def visible(self, hiding: Hiding) -> Visible:
+        """Nothing is promised, unless a view knows better."""
+        return nothing_promised
 
 
 def check(projections: Projections, schedule: Schedule, canaries: Canaries, needs: str, null: str) -> None:
@@ -127,9 +123,9 @@ def slack_of(canaries: Canaries) -> float:
     """Nats that a normal tail must give away for this family."""
     if canaries.null is not None:
         return 0.0
-    if isinstance(canaries, TransformCanaries):
-        return canaries.gaussian_null(1.0).slack
-    raise AuditError("the null law of these canaries is not known; take null='unused'.")
+    if canaries.slack is not None:
+        return canaries.slack
+    raise AuditError("the null law of these canaries is not known; take null='empirical'.")
 
 
 def spreads_of(projections: Projections, schedule: Schedule, canaries: Canaries) -> Array:
@@ -140,7 +136,7 @@ def spreads_of(projections: Projections, schedule: Schedule, canaries: Canaries)
     orthogonal: |v|/sqrt(d), as for any random direction.
     """
     average = projections.norm / np.sqrt(projections.dim)
-    if not isinstance(canaries, TransformCanaries) or projections.group is not None:
+    if not canaries.orthogonal or projections.group is not None:
         return np.asarray(average)
     inserted = np.flatnonzero(schedule.inserted)
     rest = np.empty_like(average)
@@ -152,7 +148,6 @@ def spreads_of(projections: Projections, schedule: Schedule, canaries: Canaries)
 
 def table(
     view: Threat,
-    name: str,
     statistic: str,
     projections: Projections,
     schedule: Schedule,
@@ -187,6 +182,7 @@ def table(
         null=law,
         dim=projections.dim,
         statistic=statistic,
-        view=name if projections.group is None else f"{name}, within {projections.group}",
+        view=view.key,
+        layer=projections.group,
         game=view.game(schedule),
     )

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from coalmine import _validate
 from coalmine.contracts import Claim
-from coalmine.federation import Federation
+from coalmine.training.federation import Federation
 
 
 class Kind(Protocol):

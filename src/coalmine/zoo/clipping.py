@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from coalmine.contracts import Contribution, Public, Release, State, Streams, Total, Vector
-from coalmine.federation import Federation
 from coalmine.mechanisms import AdaptiveGaussian, Gaussian
 from coalmine.mechanisms.gaussian import length
+from coalmine.training.federation import Federation
 from coalmine.zoo.bug import Replacing, bug
 
 
@@ -155,7 +155,7 @@ class QuantileWithoutNoise(Replacing, AdaptiveGaussian):
     def release(self, state: State, total: Total, public: Public, secret: Streams) -> tuple[Release, State]:
         """The noisy mean, and the next clip norm."""
         release, _ = super().release(state, total, public, secret)
-        # right: share = (total.below - total.count / 2 + noise) / release.denominator + 0.5
-        share = (total.below - total.count / 2) / release.denominator + 0.5
+        # right: share = (total.unclipped - total.count / 2 + noise) / release.denominator + 0.5
+        share = (total.unclipped - total.count / 2) / release.denominator + 0.5
         step = -self.clip_learning_rate * (min(max(share, 0.0), 1.0) - self.target_quantile)
         return release, {"clip_norm": np.array(public.clip_norm * math.exp(step))}

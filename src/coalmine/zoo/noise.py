@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from coalmine.contracts import Array, Public, Release, State, Streams, Total
-from coalmine.federation import Federation
 from coalmine.mechanisms import Gaussian
+from coalmine.training.federation import Federation
 from coalmine.zoo.bug import Replacing, bug
 
 

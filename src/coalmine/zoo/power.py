@@ -13,9 +13,9 @@ from typing import Any
 from coalmine.canaries.transform import SIGNS_SLACK
 from coalmine.estimators._detect import REPLICATES
 from coalmine.estimators.power import FACTORS, Design, chance_of_noticing
-from coalmine.federation import Federation
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.mechanisms import Gaussian
+from coalmine.training.federation import Federation
 from coalmine.zoo.bug import Bug
 from coalmine.zoo.settings import Setting
 from coalmine.zoo.study import Case, run_all
@@ -105,7 +105,7 @@ def check(
 
 
 def _setting(noise: float, inserted: int) -> Setting:
-    changes = (f"privacy.noise_multiplier={noise}", f"canaries.pool={2 * inserted}", "audit.null=law")
+    changes = (f"mechanism.noise_multiplier={noise}", f"canaries.pool={2 * inserted}", "audit.null=theory")
     return Setting("once", f"noise {noise:g}, about {inserted} canaries", changes)
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from coalmine import accounting
 from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import Claim, Contribution, Public, Vector
-from coalmine.federation import Federation
 from coalmine.mechanisms import Gaussian
-from coalmine.participation import Epochs, Participation, Periods, Poisson
+from coalmine.participation import Epochs, Pattern, Periods, Poisson
+from coalmine.training.federation import Federation
 from coalmine.zoo.bug import Replacing, bug
 
 
-def _with_rounds(job: Federation, actual: Participation, secret_seed: int) -> Federation:
+def _with_rounds(job: Federation, actual: Pattern, secret_seed: int) -> Federation:
     """The same federation with canaries that take part as `actual` says."""
     assert job.canary_setup is not None
     schedule = Schedule.draw(actual, pool=job.canary_setup.schedule.pool, rounds=job.rounds, secret_seed=secret_seed)
@@ -87,9 +87,9 @@ class RateOfExamples:
         """The claim of the rate that the accountant is told."""
         sampled = job.participation
         assert isinstance(sampled, Poisson)
-        # right: told = sampled
-        config = replace(sampled, rate=sampled.rate * len(job.data) / int(job.data.sizes.sum()))
-        return accounting.claim(config, noise_multiplier=job.mechanism.noise_multiplier, delta=delta)
+        # right: stated = sampled
+        stated = replace(sampled, rate=sampled.rate * len(job.data) / int(job.data.sizes.sum()))
+        return accounting.claim_of(job.mechanism.describe(), stated, delta=delta)
 
 
 @bug(
@@ -111,9 +111,9 @@ class ShuffledAndClaimedAsSampled:
     @classmethod
     def claimed(cls, job: Federation, delta: float) -> Claim:
         """The claim of a sampling that never took place."""
-        # right: told = job.participation
-        config = Poisson(job.participation.expected_size(len(job.data), job.rounds) / len(job.data), job.rounds)
-        return accounting.claim(config, noise_multiplier=job.mechanism.noise_multiplier, delta=delta)
+        # right: stated = job.participation
+        stated = Poisson(job.participation.expected_size(len(job.data), job.rounds) / len(job.data), job.rounds)
+        return accounting.claim_of(job.mechanism.describe(), stated, delta=delta)
 
 
 @bug(

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from coalmine.assembly import Task, federation, load_task
-from coalmine.config import Config, read_config
-from coalmine.federation import Federation
+from coalmine.training.assembly import Task, federation, load_task
+from coalmine.training.config import Config, read_config
+from coalmine.training.federation import Federation
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ _CHAT = (
     "model.options={embedding=16, hidden=91, tied=false}",
     "client.learning_rate=5.0",
     "client.max_steps=1",
-    "privacy.clip_norm=1.0",
+    "mechanism.clip_norm=1.0",
 )
 SETTINGS = {
     setting.name: setting
@@ -63,7 +63,7 @@ SETTINGS = {
             "seven layers, noise 1; known others, of the whole and of every layer",
             (
                 _DEEP,
-                "privacy.noise_multiplier=1.0",
+                "mechanism.noise_multiplier=1.0",
                 "audit.layers=true",
                 "audit.unused_rows=128",
             ),
@@ -72,10 +72,10 @@ SETTINGS = {
             "adaptive",
             "a clip norm that grows until nine in ten updates pass",
             (
-                "privacy.adaptive_clipping=true",
-                "privacy.clip_norm=0.002",
-                "privacy.target_quantile=0.9",
-                "privacy.count_noise=5.0",
+                "mechanism.kind=adaptive",
+                "mechanism.clip_norm=0.002",
+                "mechanism.target_quantile=0.9",
+                "mechanism.count_noise=5.0",
             ),
         ),
         Setting(
@@ -102,7 +102,7 @@ SETTINGS = {
                 "participation.cohort_size=50",
                 "participation.rounds=16",
                 "canaries.pattern=as-clients",
-                "privacy.noise_multiplier=1.5",
+                "mechanism.noise_multiplier=1.5",
                 "audit.view=unknown-rounds",
                 "audit.unused_rows=40000",  # so that the ceiling is above the claim
             ),
@@ -127,8 +127,8 @@ SETTINGS = {
                 "participation.epochs=8",
                 "participation.rounds=96",
                 "canaries.pattern=as-clients",
-                "privacy.noise_multiplier=1.0",
-                "audit.null=law",
+                "mechanism.noise_multiplier=1.0",
+                "audit.null=theory",
             ),
         ),
         Setting("chat", "a character LSTM on chats, whose writers have 20 to 100 utterances; known others", _CHAT),

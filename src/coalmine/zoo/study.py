@@ -16,12 +16,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from coalmine import _validate
+from coalmine.audit.conclude import conclude
+from coalmine.audit.score import Scorer
 from coalmine.clients import quiet_threads
-from coalmine.contracts import Claim, plain
-from coalmine.federation import Federation, Round
-from coalmine.recorder import Recorder
+from coalmine.contracts import Claim, Observed, plain
 from coalmine.result import AuditResult
-from coalmine.scorer import Scorer, run_in_memory
+from coalmine.training import run_in_memory
+from coalmine.training.federation import Federation
 from coalmine.views import VIEWS
 from coalmine.workers import Workers
 from coalmine.zoo.bug import BUGS, Bug, WrongClaim
@@ -37,7 +38,7 @@ Case = tuple[Setting, Bug | None, int]  # one run: where, what bug, and the secr
 class Auditor(Protocol):
     """Whoever is examined: sees every round of a run, then says what it proves."""
 
-    def observe(self, finished: Round) -> None:
+    def observe(self, seen: Observed) -> None:
         """One round: what was released, and all that adversaries may know."""
 
     def conclude(self, scorer: Scorer) -> AuditResult:
@@ -47,12 +48,12 @@ class Auditor(Protocol):
 class Coalmine:
     """This package's own audit."""
 
-    def observe(self, finished: Round) -> None:
-        """The canaries look by themselves."""
+    def observe(self, seen: Observed) -> None:
+        """The recorder sees every round by itself."""
 
     def conclude(self, scorer: Scorer) -> AuditResult:
         """The primary view and its layers."""
-        return scorer.conclude(scorer.deciding(), scorer.beside())
+        return conclude(scorer)
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Paper:
     seed: int
     word: str
     view: str
+    layer: str | None
     bound: float
     claim: float
     method: str
@@ -73,11 +75,11 @@ def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[
     >>> sit(SETTINGS["once"], BUGS["half-noise"], seed=0).verdict.word
     'VIOLATED'
     """
-    config, right = setting.config, setting.job(seed)
+    spec, right = setting.config.spec, setting.job(seed)
     job = right if bug is None else bug.kind.into(right, seed)
     stated = claimed(setting, right, bug)
     examined = auditor()
-    seen = run_in_memory(config, job, Recorder.of(config, job, seed), examined.observe)
+    seen = run_in_memory(spec, job, seed, examined.observe)
     result = examined.conclude(replace(seen, stated=stated))
     if result.claim is None or result.claim.epsilon != stated.epsilon:
         raise ValueError(
@@ -94,9 +96,8 @@ def claimed(setting: Setting, right: Federation, bug: Bug | None) -> Claim:
     if bug is not None and isinstance(bug.kind, WrongClaim):
         return bug.kind.claimed(right, delta)
     assert right.canary_setup is not None
-    return VIEWS[setting.config.audit.view]().claim(
-        right.canary_setup.schedule, noise_multiplier=right.mechanism.noise_multiplier, delta=delta
-    )
+    view = VIEWS[setting.config.audit.view]()
+    return view.claim(right.canary_setup.schedule, right.mechanism.describe(), delta=delta)
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class Row:
     @property
     def located(self) -> int:
         """Those of them that name the layer."""
-        named = (paper.view.endswith(f"within {self.where}") for paper in self.papers if paper.word == "VIOLATED")
+        named = (paper.layer == self.where for paper in self.papers if paper.word == "VIOLATED")
         return sum(named) if self.where is not None else 0
 
     @property
@@ -261,7 +262,8 @@ def run_all(
 def _paper(seed: int, result: AuditResult) -> Paper:
     word = result.verdict.word if result.verdict is not None else "NO CLAIM"
     claim = result.claim.epsilon if result.claim is not None else math.inf
-    return Paper(seed, word, result.setting["view"], result.bound.epsilon, claim, result.method)
+    setting = result.setting
+    return Paper(seed, word, setting["view"], setting["layer"], result.bound.epsilon, claim, result.method)
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ The files:
     grid.py       `LocalGrid`: a strategy and a ClientApp in this process, without Ray
 """
 
-from coalmine.adapters.audit import Audit
 from coalmine.adapters.flower.client_view import client_view
 from coalmine.adapters.flower.grid import LocalGrid
 from coalmine.adapters.flower.legacy import audited_legacy
 from coalmine.adapters.flower.mod import canary_mod, last_partitions
 from coalmine.adapters.flower.strategy import Audited, audited
-from coalmine.adapters.options import Replies, Stated, Statement
-from coalmine.adapters.shared_secret import make_secret
+from coalmine.audit.attached import Audit
+from coalmine.audit.secret import make_secret
+from coalmine.audit.spec import Replies, Stated, Statement
 
 __all__ = [
     "Audit",

@@ -25,11 +25,11 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType
 
 from coalmine import _validate
-from coalmine.adapters.application import Application, Observed
-from coalmine.adapters.audit import Audit
 from coalmine.adapters.flower.mod import Chosen, by_node_config
 from coalmine.adapters.flower.reading import engine
 from coalmine.adapters.flower.records import Layout, arrays_of
+from coalmine.audit.application import Application, Observed
+from coalmine.audit.attached import Audit
 from coalmine.contracts import Vector
 from coalmine.errors import MismatchError, NotEnoughCanariesError
 from coalmine.result import AuditResult

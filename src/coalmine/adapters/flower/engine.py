@@ -19,14 +19,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from coalmine.assembly import federation, load_task
-from coalmine.config import Config, located, parse_config, write_config
 from coalmine.contracts import Public
 from coalmine.errors import CoalmineError
-from coalmine.federation import Evaluate, Group, Outcome, Work
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.training import RunResult
 from coalmine.training import run as train
+from coalmine.training.assembly import federation, load_task
+from coalmine.training.config import Config, located, parse_config, write_config
+from coalmine.training.federation import Evaluate, Group, Outcome, Work
 
 _TASK = "task"
 

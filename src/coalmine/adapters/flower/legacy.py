@@ -19,10 +19,10 @@ from flwr.app import ArrayRecord
 from flwr.common import parameters_to_ndarrays
 from flwr.server.strategy import Strategy
 
-from coalmine.adapters.application import Application, Observed
-from coalmine.adapters.audit import Audit
 from coalmine.adapters.flower.reading import Reading, concluded
 from coalmine.adapters.flower.records import Layout
+from coalmine.audit.application import Application, Observed
+from coalmine.audit.attached import Audit
 from coalmine.errors import MismatchError
 
 

@@ -16,9 +16,9 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
 
 from coalmine import _validate
-from coalmine.adapters.audit import Audit
 from coalmine.adapters.flower.cohort import LABEL
 from coalmine.adapters.flower.records import Layout, arrays_of
+from coalmine.audit.attached import Audit
 from coalmine.errors import MismatchError
 
 NODE_KEY = "canary-id"

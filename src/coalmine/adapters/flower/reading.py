@@ -16,7 +16,7 @@ from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Strategy
 
-from coalmine.adapters.audit import Audit
+from coalmine.audit.attached import Audit
 from coalmine.contracts import Claim
 from coalmine.errors import MismatchError
 

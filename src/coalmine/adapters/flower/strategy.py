@@ -21,11 +21,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from coalmine import _validate
-from coalmine.adapters.application import Application, Observed
-from coalmine.adapters.audit import Audit
 from coalmine.adapters.flower.cohort import LABEL, Cohort, taken_label, weight_of
 from coalmine.adapters.flower.reading import Reading, check_mods, concluded
 from coalmine.adapters.flower.records import Layout, arrays_of, copied
+from coalmine.audit.application import Application, Observed
+from coalmine.audit.attached import Audit
 from coalmine.contracts import IndexArray
 from coalmine.errors import MismatchError
 

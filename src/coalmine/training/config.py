@@ -16,8 +16,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from coalmine import renamed
+from coalmine.audit.spec import LEAST_POOL, SHOWN, AuditSpec
 from coalmine.errors import InputFileError
-from coalmine.estimators import BOUNDS
+from coalmine.mechanisms.registry import keys_of
+from coalmine.participation import PATTERNS, Pattern
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -29,8 +32,6 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
-LEAST_POOL = 10
-ViewName = Literal["final-model", "every-release", "known-rounds", "known-others", "afterwards", "unknown-rounds"]
 
 
 class _Section(BaseModel):
@@ -50,6 +51,9 @@ class Data(_Section):
     vocabulary: int | Literal["ascii"] | None = Field(None, description="tokens with a number of their own; none: all")
     length: Whole = Field(20, description="tokens in a window")
     packing: Literal["separate", "joined", "first"] = Field("separate", description="where windows begin")
+    in_memory: bool = Field(
+        True, description="texts are cut once and kept in memory; false: cut anew for every client, if they do not fit"
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the source")
 
 
@@ -83,30 +87,80 @@ class Server(_Section):
 
 
 class Privacy(_Section):
-    """Clipping and noise, and the delta that everything is stated for."""
+    """What is protected, and the delta that everything is stated for."""
 
-    noise_multiplier: NonNegative = Field(1.0, description="noise on the sum, in clip norms")
-    clip_norm: Positive = Field(1.0, description="longer updates are cut to it; where adaptive clipping begins")
-    delta: Share = Field(1e-5, description="of every statement")
+    delta: Share = Field(1e-5, description="delta of every statement")
     unit: Literal["client", "example"] = Field("client", description="who is protected; example: clients are single examples")
-    adaptive_clipping: bool = Field(False, description="the clip norm follows a quantile of the norms (Andrew et al. 2021)")
-    target_quantile: Share = Field(0.5, description="share of updates that should pass unclipped")
-    clip_learning_rate: Positive = Field(0.2, description="how fast the clip norm follows")
-    count_noise: NonNegative | None = Field(None, description="noise on the number of unclipped updates; none: cohort / 20")
-    realised_denominator: bool = Field(False, description="divide by who came, as Algorithm 2 is printed; flagged")
+    relation: Literal["add-or-remove-one", "replace-one"] | None = Field(
+        None, description="what neighbours differ in; none: what is usual for the pattern of participation"
+    )
+
+
+class Mechanism(_Section):
+    """What turns updates into a release. Every kind has keys of its own; a class of one's own takes any."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    kind: str = Field(
+        "gaussian", description='"gaussian", "adaptive" (the clip norm follows a quantile), or "package.module:Name"'
+    )
+    clip_norm: Positive | None = Field(None, description="longer updates are clipped to it; adaptive: the first one; 1.0")
+    noise_multiplier: NonNegative | None = Field(None, description="noise on the sum, in clip norms; 1.0")
+    divide_by_actual_cohort: bool | None = Field(
+        None, description="divide by the number of updates that came, as Algorithm 2 is printed; the audit says so"
+    )
+    target_quantile: Share | None = Field(None, description="adaptive: share of updates that should pass unclipped; 0.5")
+    clip_learning_rate: Positive | None = Field(None, description="adaptive: how fast the clip norm follows; 0.2")
+    count_noise: NonNegative | None = Field(
+        None, description="adaptive: noise on the number of unclipped updates; a twentieth of the cohort"
+    )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys of this kind: those that are stated, and the usual clip norm and noise where the kind has them."""
+        stated = {name: value for name, value in self.model_dump(exclude={"kind"}).items() if value is not None}
+        known = keys_of(self.kind) or []
+        return {**{name: 1.0 for name in ("clip_norm", "noise_multiplier") if name in known}, **stated}
+
+    @model_validator(mode="after")
+    def _has_known_keys(self) -> Mechanism:
+        known = keys_of(self.kind)
+        for name in self.options:
+            if known is not None and name not in known:
+                raise ValueError(
+                    f"mechanism: kind {self.kind!r} has no key {name!r}{_nearest(name, known)} It has {', '.join(known)}."
+                )
+        return self
 
 
 class Participation(_Section):
     """When clients take part. Of rounds and cohort_size one is enough where the other follows."""
 
-    pattern: Literal["once", "epochs", "poisson", "fixed-size", "min-separation", "trace"] = Field(
-        "once", description="see [data](data.md#who-takes-part-when)"
-    )
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    pattern: str = Field("once", description="see [data](data.md#who-takes-part-when)")
     rounds: Whole | None = Field(None, description="number of rounds")
     cohort_size: Positive | None = Field(None, description="clients in a round, on average")
     epochs: Whole = Field(1, description="passes over all clients, of pattern epochs")
     separation: Whole | None = Field(None, description="rounds that a client stays away, of pattern min-separation")
     trace: str | None = Field(None, description="a csv or JSON file of rounds and clients, of pattern trace")
+
+    @property
+    def kind(self) -> type[Pattern]:
+        """The class of the pattern."""
+        return PATTERNS[self.pattern]
+
+    @model_validator(mode="after")
+    def _fits_its_pattern(self) -> Participation:
+        if self.pattern not in PATTERNS:
+            raise ValueError(f"participation.pattern={self.pattern!r} is not allowed: it must be one of {', '.join(PATTERNS)}")
+        known = [*type(self).model_fields, *self.kind.keys]
+        for name in self.model_extra or ():
+            if name not in known:
+                raise ValueError(f"unknown key 'participation.{name}'{_nearest(name, known)} Known here: {', '.join(known)}")
+        if self.trace is not None and "trace" not in self.kind.keys:
+            raise ValueError("participation: pattern 'trace' and the key trace (a file) belong together.")
+        return self
 
 
 class Canaries(_Section):
@@ -117,23 +171,25 @@ class Canaries(_Section):
     pattern: Literal["periods", "as-clients"] = Field("periods", description="once in each period, or when a client would")
     presentations: Whole = Field(1, description="number of periods")
     replace_clients: bool = Field(False, description="a canary takes the place of a client; neighbours replace one")
-    as_vectors: bool = Field(False, description="each as a full vector through the clients' door; slower, same release")
-    over_long: Positive = Field(1e4, description="clip norms that a canary sends: the code under audit must cut it")
+    full_vectors: bool = Field(
+        False, description="every canary is a full vector that passes through the client's code; slower, same release"
+    )
+    canary_norm: Positive = Field(1e4, description="norm of a canary's update in clip norms: the code under audit must clip it")
     examples: Whole | None = Field(None, description="that a canary says it has; none: as many as the largest client")
 
 
 class Audit(_Section):
     """The primary statement, which alone decides, and what is shown beside it; all named before the run."""
 
-    view: ViewName = Field("known-others", description="the adversary of the primary statement")
+    view: str = Field("known-others", description="the threat model of the primary statement, a name of `coalmine.views.VIEWS`")
     bound: str = Field("band", description="its bound, a name of `coalmine.estimators.BOUNDS`")
     also: tuple[str, ...] = Field((), description="further bounds, shown")
-    views: tuple[ViewName, ...] = Field(
-        ("final-model", "every-release", "known-rounds", "known-others"),
-        description="views that are taken, besides the primary one",
-    )
+    views: tuple[str, ...] = Field(SHOWN, description="further threat models, shown beside the primary one")
     paper_views: bool = Field(False, description="also the papers' variants: whole model, steps after momentum, fitted maximum")
-    null: Literal["auto", "law", "unused"] = Field("auto", description="what inserted canaries are compared with")
+    null: Literal["auto", "theory", "empirical"] = Field(
+        "auto",
+        description="the law of held-out scores: theory (no ceiling), or empirical (held-out canaries and unused directions)",
+    )
     confidence: Share = Field(0.95, description="of bounds and intervals")
     layers: bool = Field(False, description="also every layer of at least 500 parameters: where does it leak?")
     unused_rows: Annotated[int, Field(ge=100, strict=True)] = Field(
@@ -161,51 +217,32 @@ class Config(_Section):
     client: Client = Client()
     server: Server = Server()
     privacy: Privacy = Privacy()
+    mechanism: Mechanism = Mechanism()
     participation: Participation = Participation()
     canaries: Canaries = Canaries()
     audit: Audit = Audit()
     run: Run = Run()
 
+    @property
+    def spec(self) -> AuditSpec:
+        """What the audit is told."""
+        relation = "replace-one" if self.canaries.replace_clients else self.privacy.relation
+        return AuditSpec(self.privacy.delta, **dict(self.audit), unit=self.privacy.unit, relation=relation)
+
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
-        who, pattern = self.participation, self.participation.pattern
-        if pattern in ("once", "epochs") and who.rounds is None and who.cohort_size is None:
-            raise ValueError(f"participation: pattern {pattern!r} needs rounds or cohort_size.")
-        if pattern in ("poisson", "fixed-size", "min-separation") and (who.rounds is None or who.cohort_size is None):
-            raise ValueError(f"participation: pattern {pattern!r} needs rounds and cohort_size.")
-        if pattern == "min-separation" and who.separation is None:
-            raise ValueError("participation: pattern 'min-separation' needs separation, the rounds that a client stays away.")
-        if (pattern == "trace") != (who.trace is not None):
-            raise ValueError("participation: pattern 'trace' and the key trace (a file) belong together.")
-        if self.canaries.pattern == "as-clients" and pattern == "trace":
+        canaries, who = self.canaries, self.participation
+        who.kind.check_options(who.model_dump(), who.pattern)
+        if canaries.pattern == "as-clients" and who.pattern == "trace":
             raise ValueError("canaries: a trace says nothing about canaries; use pattern 'periods'.")
-        if self.canaries.pattern == "as-clients" and self.canaries.presentations != 1:
+        if canaries.pattern == "as-clients" and canaries.presentations != 1:
             raise ValueError("canaries: presentations belong to pattern 'periods'.")
-        if self.canaries.replace_clients and self.canaries.pattern == "as-clients" and pattern == "poisson":
+        if canaries.replace_clients and canaries.pattern == "as-clients" and who.pattern == "poisson":
             raise ValueError("canaries: Poisson sampling is accounted for adding and removing, not for replacing, clients.")
-        self._check_audit()
+        if 0 < canaries.pool < LEAST_POOL:
+            raise ValueError(f"canaries: a pool of {canaries.pool} shows nothing; at least {LEAST_POOL}, or 0 for none.")
+        _ = self.spec  # which checks itself
         return self
-
-    def _check_audit(self) -> None:
-        audit = self.audit
-        for name in (audit.bound, *audit.also):
-            if name not in BOUNDS or name == "lifted":
-                known = ", ".join(bound for bound in BOUNDS if bound != "lifted")
-                raise ValueError(f"audit: {name!r} is no bound of one run; known are {known}.")
-        if audit.bound in ("pointwise", "bayesian"):
-            raise ValueError(f"audit: {audit.bound!r} is approximate and cannot decide; name it in audit.also.")
-        if audit.view == "every-release" and audit.bound == "anytime":
-            raise ValueError("audit: the anytime bound is for sums of scores, not for the maximum of view 'every-release'.")
-        unfit = [name for name in (audit.bound, *audit.also) if name == "anytime" or name.startswith("one-run")]
-        if audit.view == "unknown-rounds" and unfit:
-            raise ValueError(
-                f"audit: {unfit[0]!r} does not go with view 'unknown-rounds', whose likelihood ratios are no shifted normals "
-                "and are compared with unused directions, which had no coins; use 'band'."
-            )
-        if audit.bound.startswith("one-run") and audit.null == "unused":
-            raise ValueError("audit: one-run bounds need coins, which unused directions did not have; use null = 'law'.")
-        if 0 < self.canaries.pool < LEAST_POOL:
-            raise ValueError(f"canaries: a pool of {self.canaries.pool} shows nothing; at least {LEAST_POOL}, or 0 for none.")
 
 
 def preset_names() -> list[str]:
@@ -234,6 +271,7 @@ def parse_config(text: str, changes: Sequence[str] = (), *, where: str = "the co
     except tomllib.TOMLDecodeError as error:
         raise InputFileError(f"{where} is not TOML: {error}.") from None
     data.pop("about", None)  # what a run writes about itself
+    data = renamed.section(data)
     for change in changes:
         _apply(data, change)
     return checked(data, where=where)
@@ -291,16 +329,18 @@ def _apply(data: dict[str, Any], change: str) -> None:
     path, separator, value = change.partition("=")
     keys = [key.strip() for key in path.split(".")]
     if not separator or len(keys) < 2 or not all(keys):
-        raise ValueError(f"--set {change!r}: write section.key=value, as privacy.noise_multiplier=0.5.")
-    section = data
+        raise ValueError(f"--set {change!r}: write section.key=value, as mechanism.noise_multiplier=0.5.")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    name, parsed = renamed.path(".".join(keys), parsed)
+    keys, section = name.split("."), data
     for key in keys[:-1]:
         section = section.setdefault(key, {})
         if not isinstance(section, dict):
             raise ValueError(f"--set {change!r}: {key} is not a section.")
-    try:
-        section[keys[-1]] = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        section[keys[-1]] = value.strip()
+    section[keys[-1]] = parsed
 
 
 def _in_words(data: Mapping[str, Any], error: Mapping[str, Any]) -> str:

@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 
 from coalmine import _validate, data
-from coalmine import config as sections
 from coalmine._random import stream
 from coalmine.canaries import FAMILIES
 from coalmine.canaries.schedule import Schedule
+from coalmine.canaries.setup import CanarySetup
 from coalmine.clients import LocalTraining
-from coalmine.config import Config
-from coalmine.contracts import Mechanism, Server
+from coalmine.contracts import Context, Mechanism, Participation, ServerOptimiser
 from coalmine.data import SPECIAL, FederatedDataset, FederatedTexts, Vocabulary
-from coalmine.federation import CanarySetup, Federation
-from coalmine.mechanisms import AdaptiveGaussian, Gaussian
+from coalmine.mechanisms.registry import check, fingerprint, make_mechanism
 from coalmine.models import MODELS, Model
-from coalmine.participation import Epochs, FixedSize, MinSeparation, Once, Participation, Periods, Poisson, Trace
-from coalmine.server import ServerAdam, ServerSGD
+from coalmine.participation import Periods
+from coalmine.training import config as sections
+from coalmine.training.config import Config
+from coalmine.training.federation import Federation
+from coalmine.training.server import ServerAdam, ServerSGD
 
 
 @dataclass(frozen=True)
@@ -100,21 +101,12 @@ def federation(config: Config, task: Task, secret_seed: int, mechanism: Mechanis
             f"{int(task.train.sizes.max())}. Group the data by ones (data.options.group = 1), or protect clients."
         )
     participation, rounds = _participation(config.participation, task.train)
-    canary_setup = None
-    if config.canaries.pool:
-        pattern = _canary_pattern(config, participation, rounds, len(task.train))
-        family = FAMILIES[config.canaries.family]
-        canary_setup = CanarySetup(
-            family(task.model.dim, config.canaries.pool, secret_seed=secret_seed),
-            Schedule.draw(pattern, pool=config.canaries.pool, rounds=rounds, secret_seed=secret_seed),
-            as_vectors=config.canaries.as_vectors,
-            replace=config.canaries.replace_clients,
-            over_long=config.canaries.over_long,
-            examples=config.canaries.examples or int(task.train.sizes.max(initial=1)),
-        )
-        if not any(canary_setup.schedule.taking_part(number).size for number in range(rounds)):
-            raise ValueError("canaries: none of them would take part in any round. Plant more of them, or for more rounds.")
-    cohort = participation.expected_size(len(task.train), rounds)
+    if mechanism is None:
+        cohort = participation.expected_size(len(task.train), rounds)
+        context = Context(cohort, len(task.train), rounds, participation, task.model.groups)
+        mechanism = make_mechanism(config.mechanism.kind, config.mechanism.options, context)
+    else:
+        check(mechanism)
     return Federation(
         model=task.model,
         data=task.train,
@@ -122,38 +114,46 @@ def federation(config: Config, task: Task, secret_seed: int, mechanism: Mechanis
         training=_training(config.client),
         participation=participation,
         rounds=rounds,
-        mechanism=mechanism or _mechanism(config.privacy, cohort),
+        mechanism=mechanism,
         server=_server(config.server),
-        canary_setup=canary_setup,
+        canary_setup=_canary_setup(config, task, participation, rounds, secret_seed) if config.canaries.pool else None,
         seed=config.run.seed,
         secret=partial(stream, secret_seed),
     )
 
 
+def _canary_setup(config: Config, task: Task, clients: Participation, rounds: int, secret_seed: int) -> CanarySetup:
+    canaries = config.canaries
+    pattern = (
+        Periods(canaries.presentations) if canaries.pattern == "periods" else clients.among(canaries.pool, len(task.train))
+    )
+    setup = CanarySetup(
+        FAMILIES[canaries.family](task.model.dim, canaries.pool, secret_seed=secret_seed),
+        Schedule.draw(pattern, pool=canaries.pool, rounds=rounds, secret_seed=secret_seed),
+        full_vectors=canaries.full_vectors,
+        replace=canaries.replace_clients,
+        canary_norm=canaries.canary_norm,
+        examples=canaries.examples or int(task.train.sizes.max(initial=1)),
+    )
+    if not any(setup.schedule.taking_part(number).size for number in range(rounds)):
+        raise ValueError("canaries: none of them would take part in any round. Plant more of them, or for more rounds.")
+    return setup
+
+
 def inputs(job: Federation) -> str:
-    """The SHA-256 of what a run is made of beside its configuration: users, model, mechanism and who takes part when."""
+    """The SHA-256 of what a run is made of beside its configuration: users, model, mechanism and who takes part when.
+
+    Empty if the mechanism has values that cannot be read: then nobody can know whether another one is the same.
+    """
+    mechanism = fingerprint(job.mechanism)
+    if mechanism is None:
+        return ""
     digest = hashlib.sha256()
     described = (job.model.name, job.model.dim, sorted((name, place.start) for name, place in job.model.groups.items()))
-    members = job.participation.members if isinstance(job.participation, Trace) else ()
-    kind = f"{type(job.mechanism).__module__}.{type(job.mechanism).__qualname__}"
-    for part in (
-        described,
-        kind,
-        repr(job.mechanism),
-        repr(job.participation),
-        members,
-        job.data.users,
-        job.data.sizes.tolist(),
-    ):
+    for part in (described, mechanism, job.participation.fingerprint, job.data.users, job.data.sizes.tolist()):
         digest.update(repr(part).encode("utf-8", "surrogatepass"))
     digest.update(job.model.initial(job.seed).tobytes())
     return digest.hexdigest()
-
-
-def reference_config(config: Config) -> Config:
-    """The same run for comparison: what the privacy and the audit cost in accuracy."""
-    privacy = config.privacy.model_copy(update={"noise_multiplier": 0.0})
-    return config.model_copy(update={"privacy": privacy, "canaries": config.canaries.model_copy(update={"pool": 0})})
 
 
 def _split(source: Any, config: Config) -> tuple[Any, Any]:
@@ -174,7 +174,9 @@ def _vocabulary(train: FederatedTexts, config: sections.Data) -> Vocabulary:
 
 
 def _windows(texts: FederatedTexts, vocabulary: Vocabulary, config: sections.Data) -> FederatedDataset:
-    return texts.windows(vocabulary, length=config.length, packing=config.packing).in_memory()
+    """Windows of texts: in memory, or cut anew when a client needs them, for sources that do not fit."""
+    windows = texts.windows(vocabulary, length=config.length, packing=config.packing)
+    return windows.in_memory() if config.in_memory else windows
 
 
 def _counted(targets: Any, least: int) -> Any:
@@ -206,63 +208,12 @@ def _training(config: sections.Client) -> LocalTraining:
     )
 
 
-def _mechanism(config: sections.Privacy, cohort: float) -> Mechanism:
-    if not config.adaptive_clipping:
-        return Gaussian(config.clip_norm, config.noise_multiplier, config.realised_denominator)
-    return AdaptiveGaussian(
-        config.clip_norm,
-        config.noise_multiplier,
-        config.realised_denominator,
-        target_quantile=config.target_quantile,
-        clip_learning_rate=config.clip_learning_rate,
-        count_noise=max(cohort / 20, config.noise_multiplier) if config.count_noise is None else config.count_noise,
-    )
-
-
-def _server(config: sections.Server) -> Server:
+def _server(config: sections.Server) -> ServerOptimiser:
     if config.optimiser == "sgd":
         return ServerSGD(config.learning_rate, config.momentum)
     return ServerAdam(config.learning_rate, config.first_decay, config.second_decay, config.stabiliser)
 
 
 def _participation(config: sections.Participation, train: FederatedDataset) -> tuple[Participation, int]:
-    """(the clients' pattern, the number of rounds)."""
-    population = len(train)
-    if config.pattern == "trace":
-        trace = Trace.read(config.trace or "", users=train.users)
-        return trace, trace.rounds
-    rounds = config.rounds or max(1, round(config.epochs * population / (config.cohort_size or population)))
-    cohort = config.cohort_size or 1.0
-    follows = config.epochs * population / rounds if config.pattern == "epochs" else population / rounds
-    if config.pattern in ("once", "epochs") and config.rounds and config.cohort_size and abs(cohort - follows) >= 1:
-        raise ValueError(
-            f"participation: {population:,} clients in {rounds} rounds make cohorts of {follows:.1f}, not of {cohort:g}. "
-            "Leave out rounds or cohort_size, or change the number of users (data.users)."
-        )
-    if config.pattern in ("poisson", "fixed-size", "min-separation") and cohort > population:
-        raise ValueError(f"participation: a cohort_size of {cohort:g} is more than the {population:,} clients that there are.")
-    if config.pattern in ("fixed-size", "min-separation") and cohort != int(cohort):
-        raise ValueError(f"participation: cohort_size={cohort:g} must be a whole number for pattern {config.pattern!r}.")
-    match config.pattern:
-        case "once":
-            return Once(), rounds
-        case "epochs":
-            return Epochs(config.epochs), rounds
-        case "poisson":
-            return Poisson(cohort / population, rounds), rounds
-        case "fixed-size":
-            return FixedSize(int(cohort), population, rounds), rounds
-    return MinSeparation(config.separation or 1, int(cohort), rounds), rounds
-
-
-def _canary_pattern(config: Config, clients: Participation, rounds: int, population: int) -> Participation:
-    """When canaries take part: in periods of their own, or as often as a client would."""
-    if config.canaries.pattern == "periods":
-        return Periods(config.canaries.presentations)
-    pool = config.canaries.pool
-    match clients:
-        case FixedSize(cohort_size, _, _):
-            return FixedSize(max(1, round(cohort_size * pool / population)), pool, rounds)
-        case MinSeparation(separation, cohort_size, _):
-            return MinSeparation(separation, max(1, round(cohort_size * pool / population)), rounds)
-    return clients
+    """(the clients' pattern, the number of rounds): the pattern knows how to make itself."""
+    return config.kind.from_config({**config.model_dump(), "users": train.users}, len(train))

@@ -1,4 +1,4 @@
-"""The one assembly of the rooms: scores and a claim in, an `AuditResult` out."""
+"""From tables of scores and claims to an `AuditResult`: estimates, bounds, verdict, and what a reader must know."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from coalmine import _validate
 from coalmine._random import stream
-from coalmine.contracts import Claim, LowerBound, PointEstimate, percent, plain
+from coalmine.contracts import Caveat, Claim, LowerBound, PointEstimate, plain
 from coalmine.errors import AuditError, MismatchError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.band import bound_band, contradicts_null
@@ -68,9 +68,9 @@ def audit_scores(
     verdict = None if claim is None else judge(claim, primary, scores.game, visible)
     blind = None if claim is None else _blind(scores, claim, primary, presentations)
     if blind is not None:
-        missing = (f"no power: {blind}", *missing)
+        missing = (Caveat("no-power", {"share": blind}), *missing)
         if verdict is not None and verdict.word == "CONSISTENT":
-            verdict = replace(verdict, word="INCONCLUSIVE", reason=blind)
+            verdict = replace(verdict, word="INCONCLUSIVE", code="maximum-hidden", numbers={"share": blind})
     return AuditResult(
         bounds=bounds,
         estimates=estimates,
@@ -81,6 +81,7 @@ def audit_scores(
         setting={
             "statistic": scores.statistic,
             "view": scores.view,
+            "layer": scores.layer,
             "dim": scores.dim,
             "null": scores.null.name if scores.null is not None else "held-out scores",
             "assignment": scores.assignment,
@@ -136,12 +137,10 @@ def audit_views(
         try:
             shown.append(_beside(audit_scores(each.scores, claim=each.claim, confidence=confidence, **how)))
         except AuditError as error:  # what decides nothing must not stop the rest
-            failed.append(f"{each.scores.view}: nothing is said about this view. {error}")
+            failed.append(Caveat("view-failed", {"name": each.scores.view, "error": str(error)}))
     if len(deciding) > 1:
-        failed.append(
-            f"layers: this is one of {len(deciding)} statements of which any may convict; each holds with "
-            f"{percent(round(shared, 6))} confidence, all together with {percent(confidence)}"
-        )
+        together = {"statements": len(deciding), "each": round(shared, 6), "together": confidence}
+        failed.append(Caveat("layers", together))
     return replace(result, views=tuple(shown), caveats=(*failed, *result.caveats))
 
 
@@ -183,6 +182,7 @@ def _excess(result: AuditResult) -> float:
 def _beside(result: AuditResult) -> SecondaryView:
     return SecondaryView(
         view=result.setting["view"],
+        layer=result.setting["layer"],
         statistic=result.setting["statistic"],
         claim=result.claim,
         bound=result.bound,
@@ -191,48 +191,47 @@ def _beside(result: AuditResult) -> SecondaryView:
     )
 
 
-def _blind(scores: Scores, claim: Claim, bound: LowerBound, presentations: float) -> str | None:
-    """Why a maximum over rounds can say nothing, if so: what a correct mechanism leaks would probably not show in it.
+def _blind(scores: Scores, claim: Claim, bound: LowerBound, presentations: float) -> float | None:
+    """In which share of runs a maximum over rounds would show what a correct mechanism leaks, if that is too small a share.
 
     A canary that took part has in its rounds a cosine of 1/(noise multiplier) more, in units of 1/sqrt(d); in the others it is
     like those that were held out. The bound of such scores is simulated.
     """
     held_out = scores.held_out_values
-    if not (scores.maximum and scores.dim and claim.noise_multiplier and held_out.size):
+    described = claim.description.noise if claim.description is not None else None
+    noise = described.accounted if described is not None else 0.0
+    if not (scores.maximum and scores.dim and noise and held_out.size):
         return None
     count, rounds, unit = int(scores.inserted.sum()), max(round(presentations), 1), scores.dim**-0.5
     hits = 0
     for replicate in range(_REPLICATES):
         rng = stream(0, "power of a maximum", replicate)
-        own = unit * (1 / claim.noise_multiplier + ndtri(rng.random(count) ** (1 / rounds)))
+        own = unit * (1 / noise + ndtri(rng.random(count) ** (1 / rounds)))
         value = np.concatenate([np.clip(np.maximum(own, rng.choice(held_out, count)), -1.0, 1.0), held_out])
         simulated = replace(scores, value=value, inserted=np.arange(value.size) < count, labels={})
         hits += bound_band(simulated, delta=bound.delta, confidence=bound.confidence).epsilon > 0
     if hits >= POWER * _REPLICATES:
         return None
-    return (
-        "a maximum over rounds that shows nothing says nothing here. What a mechanism with the claimed noise leaks would "
-        f"stand out from the other rounds in only {percent(round(hits / _REPLICATES, 2))} of runs"
-    )
+    return round(hits / _REPLICATES, 2)
 
 
 def _estimates(
     scores: Scores, delta: float, confidence: float, fit_maximum: bool
-) -> tuple[tuple[PointEstimate, ...], dict[str, Any], tuple[str, ...]]:
+) -> tuple[tuple[PointEstimate, ...], dict[str, Any], tuple[Caveat, ...]]:
     """(estimates with the headline first, diagnostics, why there are none).
 
     The mean-only estimate leads unless the inserted scores clearly have another width than the null; then the fitted one does.
     """
     if delta == 0:
-        return (), {}, ("no estimate at delta = 0: a Gaussian shape has infinite epsilon there",)
+        return (), {}, (Caveat("no-estimate-delta-zero"),)
     if scores.statistic == LIKELIHOOD_RATIO:
-        return (), {}, ("no estimate: a likelihood ratio is no shifted normal; the bound uses its tail alone",)
+        return (), {}, (Caveat("no-estimate-likelihood-ratio"),)
     if scores.maximum and not fit_maximum:
-        return (), {}, ("no estimate: a maximum over rounds is no shifted normal; the bound uses its tail alone",)
+        return (), {}, (Caveat("no-estimate-maximum"),)
     try:
         standardised, null_count = standardise(scores)
     except ValueError as error:
-        return (), {}, (f"no estimate: {error}",)
+        return (), {}, (Caveat("no-estimate", {"error": str(error)}),)
     shape = diagnose(standardised, null_count)
     if scores.maximum:
         return (estimate_gaussian(scores, delta=delta, variance="fitted", confidence=confidence),), plain(shape), ()
@@ -244,14 +243,13 @@ def _estimates(
     return tuple(found), plain(shape), ()
 
 
-def _caveats(scores: Scores, estimates: tuple[PointEstimate, ...], claim: Claim | None) -> tuple[str, ...]:
+def _caveats(scores: Scores, estimates: tuple[PointEstimate, ...], claim: Claim | None) -> tuple[Caveat, ...]:
     """What a reader must know before quoting the numbers."""
     caveats = list(estimates[0].flags) if estimates else []
     if claim is not None:
-        unstated = ", ".join(dict.fromkeys((*claim.game.unstated, *scores.game.unstated)))
+        unstated = list(dict.fromkeys((*claim.game.unstated, *scores.game.unstated)))
         if unstated:
-            caveats.append(f"claim: {unstated} not stated on both sides; make sure that it is the claim for these canaries")
+            caveats.append(Caveat("claim-unstated", {"fields": unstated}))
     if scores.null is None and scores.assignment == "unknown":
-        caveats.append("assignment: held-out canaries must differ from inserted ones in nothing but taking part")
-    caveats.append("scope: one run and random canaries; a crafted attack may find more")
-    return tuple(caveats)
+        caveats.append(Caveat("assignment-unknown"))
+    return (*caveats, Caveat("scope"))

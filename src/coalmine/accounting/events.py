@@ -1,0 +1,229 @@
+"""What dp-accounting is asked: a mechanism's description and a pattern as one composed event, and its epsilon or delta.
+
+    participation              accountant
+    rounds known               analytic: one Gaussian, mu = relation · sensitivity / noise (Balle & Wang 2018). With fresh noise
+                               the sensitivity of t rounds is sqrt(t); a strategy of correlated noise says its own
+    Poisson sampling           privacy loss distributions ("pld", default) or Rényi ("rdp")
+    without replacement        Rényi ("rdp"), replace-one relation
+    sampled, rounds revealed   no amplification. A client takes part t times, t binomial, and delta(epsilon) is the mean over
+                               t >= 1 of that of a Gaussian with noise multiplier sigma/sqrt(t)
+
+`noise` is the standard deviation of the noise on the SUM of clipped updates, in clip norms. Adding or removing one client moves
+that sum by up to one clip norm, replacing one by up to two; dp-accounting wants the noise in units of that movement.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from coalmine import _validate
+from coalmine.contracts import ByClients, ByServer, Description, Fresh, Isotropic, Opaque, Participation, Sampling
+from coalmine.gaussian import gaussian_delta, gaussian_epsilon
+
+Accountant = Literal["auto", "analytic", "pld", "rdp"]
+Relation = Literal["add-or-remove-one", "replace-one"]
+RELATIONS = ("add-or-remove-one", "replace-one")
+MOVED: dict[str, float] = {"add-or-remove-one": 1.0, "replace-one": 2.0}  # clip norms, by which a neighbour moves the sum
+MOST_NOISE = 1e6  # beyond, dp-accounting loses its divergences to rounding; what holds without sampling is a true upper bound
+_LEAST_NOISE = 1e-3  # dp-accounting overflows not far below; epsilon is beyond 10⁵ there, and infinity is a true upper bound
+_RARE = 1e-6  # share of delta left for numbers of rounds that are too rare to matter
+
+
+@dataclass(frozen=True)
+class Event:
+    """All that an accountant needs to know, as plain numbers."""
+
+    noise: float
+    sensitivity: float  # of all releases together, for a unit that is added or removed; sqrt(rounds) with fresh noise
+    sampling: Sampling | None
+    accountant: Literal["analytic", "pld", "rdp"]
+    relation: Relation
+    revealed: bool = False  # sampled, and the adversary knows the rounds all the same
+
+    @property
+    def gap(self) -> float:
+        """mu of the Gaussian, without amplification."""
+        return MOVED[self.relation] * self.sensitivity / self.noise
+
+    def with_noise(self, noise: float) -> Event:
+        """The same with other noise."""
+        return replace(self, noise=noise)
+
+    def epsilon(self, delta: float) -> float:
+        """The epsilon at this delta."""
+        return _revealed(self, delta) if self.revealed else _epsilon(self, delta)
+
+    def delta(self, epsilon: float) -> float:
+        """The delta at this epsilon."""
+        if self.accountant == "analytic" or self.noise > MOST_NOISE:
+            return float(gaussian_delta(0.0, 1.0, self.gap, 1.0, epsilon))
+        if self.noise / MOVED[self.relation] < _LEAST_NOISE:
+            return 1.0
+        with _heard():
+            found = float(_compose(self).get_delta(epsilon))
+        return min(1.0, found)  # the pessimistic rounding of a grid may pass 1
+
+
+def event_of(
+    description: Description,
+    participation: Participation,
+    *,
+    accountant: Accountant = "auto",
+    relation: str | None = None,
+    revealed: bool = False,
+    rounds: int | None = None,
+) -> Event:
+    """The event of a mechanism and a pattern; what no accountant here can handle is refused by name."""
+    _validate.one_of("accountant", accountant, ("auto", "analytic", "pld", "rdp"))
+    related = _validate.one_of("relation", participation.relation if relation is None else relation, RELATIONS)
+    noise, sampling = description.noise, participation.sampling
+    if noise is None:
+        raise ValueError("the mechanism states an epsilon and no noise: there is nothing to account for.")
+    for part, allowed in (("coordinates", (Isotropic,)), ("added_by", (ByServer, ByClients))):
+        found = getattr(noise, part)
+        if not isinstance(found, allowed):
+            raise ValueError(f"noise whose {part.replace('_', ' ')} is of kind {found.kind!r} has no accountant here.")
+    if isinstance(noise.rounds, Opaque):
+        raise ValueError(f"noise correlated over rounds by {noise.rounds.kind!r} is not known here: register its strategy.")
+    chosen: Any = _chosen(sampling, accountant, related, revealed)
+    if sampling is not None and not isinstance(noise.rounds, Fresh):
+        raise ValueError(
+            f"{participation} has no accountant for noise correlated over rounds ({noise.rounds.kind!r}): "
+            "take a pattern whose rounds are known, or noise that is new in every round."
+        )
+    constraint = participation.constraint(participation.most if rounds is None else rounds)
+    related_to: Any = related
+    return Event(noise.accounted, noise.rounds.sensitivity(constraint), sampling, chosen, related_to, revealed)
+
+
+def _chosen(sampling: Sampling | None, accountant: str, relation: str, revealed: bool) -> str:
+    """The accountant, or an error that says which go together."""
+    if sampling is None:
+        return "analytic" if accountant == "auto" else accountant
+    if revealed:
+        _validate.one_of("accountant", accountant, ("auto", "analytic"))
+        return "analytic"
+    whole = sampling.cohort_size is not None
+    chosen = ("rdp" if whole else "pld") if accountant == "auto" else accountant
+    if chosen == "analytic":
+        raise ValueError("the analytic Gaussian formula knows no sampling; use accountant='pld' or 'rdp'.")
+    if whole and (chosen != "rdp" or relation != "replace-one"):
+        raise ValueError("sampling without replacement is accounted by accountant='rdp' under relation='replace-one' only.")
+    if not whole and relation != "add-or-remove-one":
+        raise ValueError("Poisson sampling is accounted under relation='add-or-remove-one' only.")
+    return chosen
+
+
+@lru_cache(maxsize=256)  # several views of a run ask for the same claim, and convolutions take seconds
+def _epsilon(event: Event, delta: float) -> float:
+    if event.noise == 0.0:
+        return math.inf
+    if event.accountant == "analytic" or event.noise > MOST_NOISE:
+        return float(gaussian_epsilon(0.0, 1.0, event.gap, 1.0, delta))
+    if event.noise / MOVED[event.relation] < _LEAST_NOISE:
+        return math.inf
+    with _heard() as warnings:
+        found = float(_compose(event).get_epsilon(delta))
+    # Of a Rényi order that it leaves out dp-accounting only warns, rightly: the smallest epsilon of the others is true.
+    # To a divergence below zero, by rounding, it answers zero; true is then what holds without sampling.
+    if any("Negative Renyi divergence" in warning for warning in warnings):
+        return _epsilon(replace(event, accountant="analytic"), delta)
+    return found
+
+
+def _revealed(event: Event, delta: float) -> float:
+    """The epsilon at which the mean of delta over the number of rounds t, given t >= 1, is `delta`.
+
+    An adversary that sees the rounds faces a Gaussian that depends on them: P(event) <= e^epsilon Q(event) + delta_t given t,
+    hence the same with the mean of delta_t. Numbers of rounds that are too rare to matter count with delta_t = 1.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import gammaln, xlog1py, xlogy
+
+    if event.noise == 0.0 or event.sampling is None:
+        return math.inf
+    rounds, rate = event.sampling.rounds, event.sampling.rate
+    times = np.arange(1.0, rounds + 1)
+    log_ways = gammaln(rounds + 1) - gammaln(times + 1) - gammaln(rounds - times + 1)
+    chance = np.exp(log_ways + xlogy(times, rate) + xlog1py(rounds - times, -rate)) / -np.expm1(xlog1py(rounds, -rate))
+    rare = _RARE * delta
+    matter = chance > rare / rounds
+    chance, gaps = chance[matter], MOVED[event.relation] * np.sqrt(times[matter]) / event.noise
+
+    def excess(epsilon: float) -> float:
+        return float(chance @ gaussian_delta(0.0, 1.0, gaps, 1.0, epsilon)) + rare - delta
+
+    most = float(gaussian_epsilon(0.0, 1.0, gaps.max(), 1.0, delta * (1 - 2 * _RARE)))
+    if excess(0.0) <= 0 or not math.isfinite(most):
+        return 0.0 if math.isfinite(most) else math.inf
+    return float(brentq(excess, 0.0, most, xtol=1e-9))
+
+
+def _compose(event: Event) -> Any:
+    noise = event.noise / MOVED[event.relation]
+    return _fresh(event.accountant, event.relation, noise).compose(_dp_event(event, noise))
+
+
+@contextmanager
+def _heard() -> Iterator[list[str]]:
+    """What dp-accounting has to say, collected instead of printed."""
+    said: list[str] = []
+
+    def collect(record: logging.LogRecord) -> bool:
+        said.append(record.getMessage())
+        return False
+
+    logger = logging.getLogger("absl")
+    logger.addFilter(collect)
+    try:
+        yield said
+    finally:
+        logger.removeFilter(collect)
+
+
+def _fresh(accountant: str, relation: Relation, noise: float) -> Any:
+    """An empty accountant of dp-accounting."""
+    from dp_accounting import NeighboringRelation, pld, rdp
+
+    neighbours = {
+        "add-or-remove-one": NeighboringRelation.ADD_OR_REMOVE_ONE,
+        "replace-one": NeighboringRelation.REPLACE_ONE,
+    }[relation]
+    if accountant == "pld":
+        # privacy losses grow as 1/noise²: a grid that grows with them keeps memory bounded (its rounding is pessimistic)
+        return pld.PLDAccountant(value_discretization_interval=1e-4 * max(1.0, (0.4 / noise) ** 2))
+    return rdp.RdpAccountant(neighboring_relation=neighbours)
+
+
+def _dp_event(event: Event, noise: float) -> Any:
+    import dp_accounting as dp
+
+    sampling = event.sampling
+    if sampling is None:  # t rounds of one Gaussian: as many rounds as the squared sensitivity, which fresh noise makes whole
+        times = round(event.sensitivity**2)
+        step = dp.GaussianDpEvent(noise)
+        if not math.isclose(times, event.sensitivity**2, rel_tol=1e-9):
+            return dp.GaussianDpEvent(noise / event.sensitivity)
+        return step if times == 1 else dp.SelfComposedDpEvent(step, times)
+    step = dp.GaussianDpEvent(noise)
+    if sampling.cohort_size is None or sampling.population is None:
+        return dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(sampling.rate, step), sampling.rounds)
+    sampled = dp.SampledWithoutReplacementDpEvent(sampling.population, sampling.cohort_size, step)
+    return dp.SelfComposedDpEvent(sampled, sampling.rounds)
+
+
+def name_of(accountant: str) -> str:
+    """The accountant with its version: an epsilon never travels without it."""
+    if accountant == "analytic":
+        return "analytic Gaussian"
+    from importlib.metadata import version
+
+    return f"dp-accounting {version('dp-accounting')} {accountant.upper()}"

@@ -1,0 +1,171 @@
+"""What an adapter tells an audit about the application before its first round, and what is recorded of its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from coalmine import _validate
+from coalmine.canaries.schedule import Schedule
+from coalmine.canaries.setup import CANARY_NORM
+from coalmine.contracts import (
+    Array,
+    Claim,
+    Clip,
+    Description,
+    IndexArray,
+    Noise,
+    Observed,
+    Release,
+    RoundCanaries,
+    Vector,
+)
+from coalmine.mechanisms.gaussian import length
+from coalmine.participation import Repeated, Trace
+from coalmine.views import norms_of_unknown_clients
+
+_AVERAGED = ("clients", "canaries", "places", "clip_norm", "canary_share")
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What a canary's reply says: how many clip norms long it is, and of how many examples.
+
+    Code that weighs clients by their examples is at its worst with the largest number that a client may say: `examples`, by
+    default the largest seen so far.
+    """
+
+    canary_norm: float = CANARY_NORM
+    examples: float | None = None
+
+    def __post_init__(self) -> None:
+        _validate.positive("canary_norm", self.canary_norm)
+        if self.examples is not None:
+            _validate.positive("examples", self.examples)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the application says of its privacy where its strategy does not: clipping and noise, or a claim (an epsilon)."""
+
+    clip_norm: float | None = None
+    noise_multiplier: float | None = None
+    claim: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.clip_norm is not None:
+            _validate.positive("clip_norm", self.clip_norm)
+        if self.noise_multiplier is not None:
+            _validate.non_negative("noise_multiplier", self.noise_multiplier)
+        if self.claim is not None:
+            _validate.non_negative("claim", self.claim)
+
+
+@dataclass(frozen=True)
+class Application:
+    """What an adapter knows about the application before its first round."""
+
+    name: str  # in words, as "FedAvg in DifferentialPrivacyServerSideFixedClipping"
+    engine: str  # with its version
+    initial: Vector
+    groups: Mapping[str, slice]  # layers
+    description: Description  # of the mechanism that the application says it has
+    knows_others: bool  # whether the adapter can tell the clients' part of a release
+    stated: Claim | None = None  # a claim of the application's own; else ours is computed from the description
+    facts: Mapping[str, Any] = field(default_factory=dict)  # further settings, for the record
+
+    @property
+    def noise(self) -> float:
+        """As it is described, all that is released taken together; 0 where nothing is said of it."""
+        return 0.0 if self.description.noise is None else self.description.noise.accounted
+
+
+def described(clip_norm: float, noise_multiplier: float | None) -> Description:
+    """Clipping of whole updates and fresh noise on their sum, in clip norms."""
+    noise = None if noise_multiplier is None else Noise(noise_multiplier, noise_multiplier)
+    return Description(Clip(clip_norm), noise)
+
+
+def observed(
+    number: int,
+    vector: Vector,
+    *,
+    clip_norm: float,
+    denominator: float,
+    clients: int,
+    inserted: int,
+    places: int,
+    assigned: IndexArray | None = None,
+    others: Array | None = None,
+    unclipped: int | None = None,
+    releases: int = 1,
+    facts: Mapping[str, Any] | None = None,
+) -> Observed:
+    """A round as an engine shows it: the model after it minus the model before it, and who took part.
+
+    `places` are canaries that had a place in the round, whichever way their coins fell, `inserted` those whose updates are in
+    it. Of clients that are not known (`others` None) nothing is recorded; the audit estimates what they may be.
+    """
+    together, scale = clients + places, denominator / clip_norm
+    known: dict[str, Any] = {"releases": releases} if others is None else {"clients_norm": length(others) * scale}
+    if unclipped is not None:
+        known["unclipped_clients"] = unclipped / max(clients, 1)
+        known["unclipped_with_canaries"] = (unclipped + places - inserted) / max(together, 1)
+    record = {
+        "clients": clients,
+        "canaries": inserted,
+        "places": places,
+        "canary_share": inserted / max(together, 1),
+        "clip_norm": clip_norm,
+        "denominator": denominator,
+        **known,
+        "release_norm": length(vector),
+        **(facts or {}),
+    }
+    return Observed(
+        round=number,
+        release=Release(number, vector, clip_norm, denominator),
+        canaries=RoundCanaries(np.zeros(0, np.int64), assigned=assigned),  # orthogonal canaries do not see each other
+        others=others,
+        releases=releases,
+        record=record,
+    )
+
+
+def summary(application: Application, rounds: int, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the training recorded, without times."""
+    mean = {f"mean_{name}": float(np.mean([event[name] for event in events])) for name in _AVERAGED}
+    mean["mean_clients_norm"] = float(np.mean(_clients_norms(application, events)))
+    passed = [event["unclipped_clients"] for event in events if "unclipped_clients" in event]
+    if passed:
+        mean["mean_unclipped_clients"] = float(np.mean(passed))
+    return {
+        "model": application.name,
+        "engine": application.engine,
+        "parameters": application.initial.size,
+        "rounds": rounds,
+        "released": len(events),
+        **mean,
+        "largest_canary_share": max(event["canary_share"] for event in events),
+        **application.facts,
+    }
+
+
+def as_it_was(schedule: Schedule, realised: Mapping[int, IndexArray]) -> Schedule:
+    """The rounds that canaries took part in, where the engine decided about that; twice in one if it is of two releases."""
+    nobody = np.zeros(0, np.int64)
+    assigned = tuple(realised.get(number, nobody) for number in range(schedule.rounds))
+    times = np.bincount(np.concatenate(assigned), minlength=schedule.pool)
+    alike = times.min() == times.max() > 0
+    pattern = Repeated(int(times.max())) if alike else Trace(tuple(tuple(each.tolist()) for each in assigned))
+    return Schedule(pattern, schedule.pool, assigned, schedule.inserted)
+
+
+def _clients_norms(application: Application, events: Sequence[Mapping[str, Any]]) -> Sequence[float] | Array:
+    """Of the clients' sums, in clip norms; where they are not known, what noise and canaries leave of a release."""
+    if all("clients_norm" in event for event in events):
+        return [event["clients_norm"] for event in events]
+    return norms_of_unknown_clients(events, application.noise, application.initial.size)

@@ -1,0 +1,95 @@
+"""One end for every audit: scores of all views, what they prove, the files, and the page.
+
+    session   →   scorer   →   statements   →   result   →   page
+
+Whoever trains hands over what was observed and the final parameters, and gets the result back; nothing is asked of the trainer
+again. Without a directory the same happens in memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from coalmine.audit.observe import Record
+from coalmine.audit.score import Scorer
+from coalmine.audit.statements import Measured, audit_views
+from coalmine.contracts import Caveat, plain
+from coalmine.report.finish import write_page
+from coalmine.result import AuditResult
+from coalmine.runs import RunDirectory
+from coalmine.scores import Scores
+from coalmine.views import KnownOthers, KnownRounds
+
+
+def conclude(scorer: Scorer, training: Mapping[str, Any] | None = None, caveats: Sequence[Caveat] = ()) -> AuditResult:
+    """What a finished training's canaries prove; with what was recorded of it, and what else a reader must know.
+
+    `training` None: a run of which only the statements matter, as in a study of hundreds.
+    """
+    deciding, beside = scorer.deciding(), scorer.beside()
+    result = proved(scorer, deciding, beside)
+    if training is None:
+        return result
+    about = {**training, **_hidden(result)}
+    result = replace(result, training=plain(about), caveats=(*caveats, *result.caveats))
+    if isinstance(scorer.record, RunDirectory):
+        _write(scorer.record, result, deciding, beside)
+    return result
+
+
+def proved(scorer: Scorer, deciding: Sequence[Measured], beside: Sequence[Measured]) -> AuditResult:
+    """What these scores prove."""
+    spec, schedule = scorer.spec, scorer.recorder.setup.schedule
+    return audit_views(
+        deciding,
+        beside,
+        delta=spec.delta,
+        method=spec.bound,
+        also=spec.also,
+        confidence=spec.confidence,
+        presentations=float(schedule.times.mean()),
+        fit_maximum=spec.paper_views,
+    )
+
+
+def write_training(record: Record, training: Mapping[str, Any], *, audited: bool) -> None:
+    """What was recorded of the training: the last file, with which a run is finished."""
+    about = {**training, "audited": audited}
+    record.write("training.json", (json.dumps(plain(about), indent=2, sort_keys=True) + "\n").encode())
+
+
+def _write(directory: RunDirectory, result: AuditResult, deciding: Sequence[Measured], beside: Sequence[Measured]) -> None:
+    directory.write("scores.npz", _packed(deciding[0].scores))
+    for each in (*deciding[1:], *beside):
+        directory.write(f"views/{_file(each.scores)}.npz", _packed(each.scores))
+    directory.write("result.json", result.to_json().encode())
+    write_page(directory, result, [each.scores for each in (*deciding, *beside)])
+
+
+def _packed(scores: Scores) -> bytes:
+    packed = BytesIO()
+    scores.save(packed)
+    return packed.getvalue()
+
+
+def _file(scores: Scores) -> str:
+    """The name of a file of scores: the view's key, and the layer's name as far as file systems allow."""
+    if scores.layer is None:
+        return scores.view
+    allowed = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in scores.layer.lower())
+    return f"{scores.view}-within-{allowed}"
+
+
+def _hidden(result: AuditResult) -> dict[str, float]:
+    """By how much the estimate of whoever knows all other updates exceeds that of whoever knows the rounds only."""
+    about = {result.setting["view"]: result.estimate, **{view.view: view.estimate for view in result.views if not view.layer}}
+    others, rounds = about.get(KnownOthers.key), about.get(KnownRounds.key)
+    if others is None or rounds is None or not (np.isfinite(others.epsilon) and np.isfinite(rounds.epsilon)):
+        return {}
+    return {"hidden_by_the_others": max(others.epsilon - rounds.epsilon, 0.0)}

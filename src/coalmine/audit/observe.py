@@ -1,0 +1,268 @@
+"""From an observed round to rows of inner products, and to the epsilon measured so far.
+
+A row holds the round, the length of the released vector, what taking part adds to a canary's inner product, and all inner
+products: with the pool, then with directions that were never to be inserted. Rows are kept in a record, and read back as
+`Projections`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from coalmine import accounting
+from coalmine.audit.spec import AuditSpec
+from coalmine.canaries import TransformCanaries
+from coalmine.canaries.setup import CanarySetup
+from coalmine.contracts import Array, Canaries, Description, IndexArray, Observed, Participation, Projections, State, Vector
+from coalmine.estimators.anytime import anytime_gaps
+from coalmine.gaussian import gaussian_epsilon
+from coalmine.views import ProjectionRow, Threat, groups_of, project_row, round_scores
+from coalmine.views.power import LEAST_NOISE
+
+_HEAD = 3  # round, norm, amplitude
+_RUNNING = ("residual", "mean")  # kinds whose noise is new in every round
+_MEASURED = ("epsilon_measured", "epsilon_estimated", "epsilon_at_most")
+_FINAL = ("total_change", "model")  # kinds that exist once, at the end
+
+
+class Record(Protocol):
+    """Where an audit keeps what it saw: a run directory, or memory."""
+
+    def save(self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any]) -> dict[str, Any]:
+        """What a finished round leaves; returns the line of events."""
+
+    def rows(self, name: str) -> Array:
+        """All rows of a log."""
+
+    def has_rows(self, name: str) -> bool:
+        """Whether a log has any row."""
+
+    def events(self) -> Sequence[Mapping[str, Any]]:
+        """What was recorded of every round."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """A whole file."""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryRecord:
+    """A record in memory; files are kept nowhere."""
+
+    seen: list[dict[str, Array]] = field(default_factory=list)
+    recorded: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def save(self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any]) -> dict[str, Any]:
+        """What a finished round leaves."""
+        line = {"round": rounds - 1, **event}
+        self.seen.append(dict(rows))
+        self.recorded.append(line)
+        return line
+
+    def rows(self, name: str) -> Array:
+        """All rows of a log."""
+        return np.stack([row[name] for row in self.seen])
+
+    def has_rows(self, name: str) -> bool:
+        """Whether a log has any row."""
+        return any(name in row for row in self.seen)
+
+    def events(self) -> Sequence[Mapping[str, Any]]:
+        """What was recorded of every round."""
+        return self.recorded
+
+    def write(self, name: str, data: bytes) -> None:
+        """Nothing is written."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A group of parameters that is looked at on its own."""
+
+    name: str
+    place: slice
+    norm_in_group: Array  # how long the directions are within it
+
+
+@dataclass(frozen=True, eq=False)
+class Recorder:
+    """The views of a run, and how released vectors become rows of inner products."""
+
+    views: tuple[Threat, ...]  # the primary one first
+    setup: CanarySetup
+    spare: int
+    unused: Canaries | None  # further directions, for families that have no spare ones
+    layers: tuple[Layer, ...]
+
+    @staticmethod
+    def of(spec: AuditSpec, setup: CanarySetup, groups: Mapping[str, slice], secret_seed: int) -> Recorder:
+        """The views that a specification names, and the directions that they need."""
+        canaries, unused = setup.canaries, None
+        spare = min(canaries.spare, spec.unused_rows)
+        if not canaries.spare:
+            rows = min(spec.unused_rows, canaries.dim // 2)
+            unused = TransformCanaries(canaries.dim, rows, secret_seed=secret_seed)
+        layers: tuple[Layer, ...] = ()
+        if spec.layers:
+            layers = _layers(canaries, groups_of(groups), spare, unused)
+        return Recorder(spec.threats(), setup, spare, unused, layers)
+
+    @property
+    def canaries(self) -> Canaries:
+        """The pool."""
+        return self.setup.canaries
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of vectors that are looked at in every round."""
+        return sorted({view.needs for view in self.views} - set(_FINAL))
+
+    def rows(self, seen: Observed) -> dict[str, Array]:
+        """By the name of the log, what is seen of a round."""
+        release = seen.release
+        vectors: dict[str, Vector] = {"mean": release.vector, "step": release.vector if seen.step is None else seen.step}
+        if "residual" in self.kinds:
+            vectors["residual"] = release.vector - (0.0 if seen.others is None else seen.others)
+            if self.unused is not None and seen.canaries.part is not None:
+                # independent directions are not orthogonal: no canary sees another
+                vectors["residual"] = vectors["residual"] - seen.canaries.part
+        found = {}
+        for kind in self.kinds:
+            for layer in (None, *self.layers):
+                row = self._see(vectors[kind], layer)
+                if self.unused is not None and kind == "residual":
+                    row = self._with_its_own(row, seen, layer)
+                found[_log(kind, layer)] = np.concatenate([[seen.round, row.norm, seen.amplitude], row.inner])
+        return found
+
+    def kept(self, rows: Mapping[str, Array], indices: IndexArray) -> Array:
+        """What came through of these canaries in a round, as a share of what they would add."""
+        return np.asarray(rows["mean"][_HEAD:][indices] / rows["mean"][2])
+
+    def _with_its_own(self, row: ProjectionRow, seen: Observed, layer: Layer | None) -> ProjectionRow:
+        """Each canary alone among the noise: what it added itself is put back, and nothing of the others."""
+        inner, present = row.inner.copy(), seen.canaries.indices
+        own = np.zeros(0) if seen.canaries.own is None else seen.canaries.own
+        inner[present] += own if layer is None else own * layer.norm_in_group[present]
+        return ProjectionRow(inner, max(row.norm, LEAST_NOISE * seen.amplitude * float(np.sqrt(self.canaries.dim))))
+
+    def projections(self, record: Record, kind: str, layer: Layer | None = None) -> Projections:
+        """What was seen of all rounds."""
+        table = record.rows(_log(kind, layer))
+        return self._projections(kind, layer, table[:, 0].astype(np.int64), table[:, _HEAD:], table[:, 1], table[:, 2])
+
+    def final(self, kind: str, vector: Vector, rounds: int, layer: Layer | None = None) -> Projections:
+        """What is seen of the final model, or of all that training changed in it."""
+        row, last = self._see(vector, layer), np.array([rounds - 1])
+        return self._projections(kind, layer, last, row.inner[None], np.array([row.norm]), np.ones(1))
+
+    def running_scores(self, record: Record) -> Array:
+        """The standardised scores of all presentations so far, for the epsilon measured at any time."""
+        kind = self._running
+        if kind is None or not record.has_rows(kind):
+            return np.zeros(0)
+        return np.concatenate([self.running_scores_of(int(row[0]), {kind: row}) for row in record.rows(kind)])
+
+    def running_scores_of(self, number: int, rows: Mapping[str, Array]) -> Array:
+        """Those of one round."""
+        kind = self._running
+        if kind is None:
+            return np.zeros(0)
+        row = ProjectionRow(rows[kind][_HEAD:], float(rows[kind][1]))
+        return round_scores(row, self.setup.schedule, self.canaries, number)
+
+    @property
+    def _running(self) -> str | None:
+        return next((kind for kind in _RUNNING if kind in self.kinds), None)
+
+    def _see(self, vector: Vector, layer: Layer | None) -> ProjectionRow:
+        how: dict[str, Any] = {"spare": self.spare, "unused": self.unused}
+        if layer is not None:
+            how |= {"group": layer.place, "norm_in_group": layer.norm_in_group}
+        return project_row(self.canaries, vector, **how)
+
+    def _projections(
+        self, kind: str, layer: Layer | None, rounds: Array, inner: Array, norm: Array, amplitude: Array
+    ) -> Projections:
+        return Projections(
+            kind=kind,
+            rounds=rounds.astype(np.int64),
+            inner=inner,
+            norm=norm,
+            amplitude=amplitude,
+            pool=self.canaries.count,
+            dim=self.canaries.dim if layer is None else layer.place.stop - layer.place.start,
+            norm_in_group=None if layer is None else layer.norm_in_group,
+            group=None if layer is None else layer.name,
+        )
+
+
+class RunningEpsilon:
+    """What is known while a run goes on: epsilon claimed and measured so far."""
+
+    def __init__(self, spec: AuditSpec, description: Description, recorder: Recorder, record: Record):
+        self._spec, self._description, self._recorder = spec, description, recorder
+        self._scores: Array = recorder.running_scores(record)
+        self._claimed: dict[Participation, float] = {}
+
+    def after(self, number: int, rows: Mapping[str, Array]) -> dict[str, float]:
+        """Epsilon claimed for a canary, and measured at any time, after this round.
+
+        Measured are a lower bound, an estimate and an upper bound, each bound at all times at once with the confidence of the
+        audit, under a Gaussian shape.
+        """
+        self._scores = np.concatenate([self._scores, self._recorder.running_scores_of(number, rows)])
+        found = {"epsilon_claimed": self._claim_after(number + 1)}
+        if self._scores.size:
+            confidence = self._spec.confidence
+            low, high = (sign * anytime_gaps(sign * self._scores, confidence)[-1] for sign in (1, -1))
+            gaps = np.maximum([low, self._scores.mean(), high], 0.0)
+            found |= zip(_MEASURED, gaussian_epsilon(0.0, 1.0, gaps, 1.0, self._spec.delta).tolist(), strict=True)
+        return {name: value for name, value in found.items() if np.isfinite(value)}
+
+    def _claim_after(self, done: int) -> float:
+        """The claim for a canary whose rounds are known, as they are to what is measured, had the run ended here."""
+        if self._description.noise is None:
+            return float("inf")
+        schedule = self._recorder.setup.schedule
+        pattern = schedule.pattern.until(done, schedule.rounds)
+        if pattern not in self._claimed:
+            relation = "replace-one" if self._recorder.setup.replace else None
+            claim = accounting.claim_of(
+                self._description, pattern, delta=self._spec.delta, relation=relation, rounds_known=True, rounds=schedule.rounds
+            )
+            self._claimed[pattern] = claim.epsilon
+        return self._claimed[pattern]
+
+
+def in_words(record: Mapping[str, Any], accuracy: float | None = None) -> str:
+    """A round for the progress bar; `accuracy` is that of the last evaluation."""
+    parts = [f"loss {record['training_loss']:.3g}"] if record.get("training_loss") is not None else []
+    if accuracy is not None:
+        parts.append(f"accuracy {100 * accuracy:.1f}%")
+    parts.append(f"clip {record['clip_norm']:.3g}")
+    if "epsilon_claimed" in record:
+        parts.append(f"ε claimed {record['epsilon_claimed']:.3g}")
+    if "epsilon_measured" in record:
+        parts.append(f"measured ≥ {record['epsilon_measured']:.3g}")
+    return " · ".join(parts)
+
+
+def with_schedule(recorder: Recorder, setup: CanarySetup) -> Recorder:
+    """The same with canaries that took part in other rounds than was planned: an engine decided about that."""
+    return replace(recorder, setup=setup)
+
+
+def _log(kind: str, layer: Layer | None) -> str:
+    return kind if layer is None else f"{kind}@{layer.place.start}"
+
+
+def _layers(canaries: Canaries, groups: Mapping[str, slice], spare: int, unused: Canaries | None) -> tuple[Layer, ...]:
+    places = list(groups.values())
+    lengths = canaries.norms(places, spare=spare) / canaries.norm
+    if unused is not None:
+        lengths = np.concatenate([lengths, unused.norms(places) / unused.norm], axis=1)
+    return tuple(Layer(name, place, norms) for (name, place), norms in zip(groups.items(), lengths, strict=True))

@@ -1,0 +1,98 @@
+"""From what the canaries saw to tables of scores, each beside the claim of its own game."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from coalmine.audit.observe import Layer, Record, Recorder
+from coalmine.audit.spec import AuditSpec
+from coalmine.audit.statements import Measured
+from coalmine.contracts import Claim, Description, Vector
+from coalmine.errors import AuditError
+from coalmine.estimators import BOUNDS
+from coalmine.estimators.power import Design
+from coalmine.verdict import HALF_NOISE
+from coalmine.views import Hiding, Threat, choose_null
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """A finished training, and all that its canaries saw."""
+
+    spec: AuditSpec
+    description: Description
+    recorder: Recorder
+    record: Record
+    initial: Vector
+    final: Vector  # parameters, before and after
+    stated: Claim | None = None  # what was claimed, by the training's own accountant or in a study; else ours speaks
+    kept_share: float | None = None  # of a canary, where the engine does not show the others
+
+    def deciding(self) -> list[Measured]:
+        """The primary view, of everything and of each layer."""
+        return [self._measured(self.recorder.views[0], layer) for layer in (None, *self.recorder.layers)]
+
+    def beside(self) -> list[Measured]:
+        """The other views."""
+        return [self._measured(view, None) for view in self.recorder.views[1:]]
+
+    def _measured(self, view: Threat, layer: Layer | None) -> Measured:
+        """What a view sees, scored against the null that was chosen before the run, and its claim."""
+        recorder, setup, delta = self.recorder, self.recorder.setup, self.spec.delta
+        ours = view.claim(setup.schedule, self.description, delta=delta) if self.description.noise is not None else None
+        claim = self._claim(ours)
+        choice = self._null(claim) if self.spec.null == "auto" else self.spec.null
+        if view.needs in ("total_change", "model"):
+            start = self.initial if view.needs == "total_change" else np.float32(0)
+            seen = recorder.final(view.needs, self.final - start, setup.schedule.rounds, layer)
+        else:
+            seen = recorder.projections(self.record, view.needs, layer)
+        visible = view.visible(self._hiding) if self.description.has_noise else None
+        share = 1.0 if layer is None else float(layer.norm_in_group.mean())
+        null: Literal["theory", "empirical"] = "theory" if choice == "theory" else "empirical"
+        return Measured(view.scores(seen, setup.schedule, setup.canaries, null=null), claim, visible, share)
+
+    @property
+    def _hiding(self) -> Hiding:
+        noise = self.description.noise
+        return Hiding(
+            records=self.record.events(),
+            setup=self.recorder.setup,
+            noise=0.0 if noise is None else noise.accounted,
+            delta=self.spec.delta,
+            independent=self.recorder.unused is not None,
+            kept_share=self.kept_share,
+        )
+
+    def _claim(self, ours: Claim | None) -> Claim:
+        """The claim in the game of a view, by the accountant that speaks. About a training without noise ours cannot speak."""
+        stated = self.stated
+        if stated is None:
+            if ours is None:
+                raise AuditError("nothing is claimed: the application states neither its noise nor an epsilon.")
+            return ours
+        if ours is None:
+            return stated
+        question = ours.question if self.description.has_noise else None
+        return replace(
+            ours, epsilon=stated.epsilon, accountant=stated.accountant, assumptions=stated.assumptions, question=question
+        )
+
+    def _null(self, claim: Claim) -> Literal["theory", "empirical"]:
+        """Unused directions assume nothing; the law has no ceiling. Which one depends on nothing that the run can change.
+
+        For small claims the unused directions speak, if so many of them could convict a mechanism of half the noise.
+        """
+        recorder, half = self.recorder, claim.at_noise(1 / HALF_NOISE)
+        if choose_null(claim.epsilon) == "theory" or half is None or BOUNDS[self.spec.bound].needs_coins:
+            return "theory"  # (unused directions had no coin, which one-run bounds need)
+        pool = recorder.canaries.count
+        design = Design(max(pool // 2, 1), pool // 2 + (recorder.unused.count if recorder.unused else recorder.spare))
+        try:
+            bound = design.bound(self.spec.bound, delta=claim.delta, confidence=self.spec.confidence)
+        except AuditError:
+            return "theory"
+        return "empirical" if bound.detectable_above(claim.epsilon) <= half else "theory"

@@ -1,0 +1,103 @@
+"""One training under audit, whoever trains: rounds go in, a result comes out.
+
+session = Session(spec, setup, description, record)
+session.begin(initial, groups, secret_seed)
+session.observe(observed)          round after round
+session.end(parameters, ...)       the same result, files and page for every trainer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coalmine.audit.conclude import conclude, write_training
+from coalmine.audit.observe import Record, Recorder, RunningEpsilon, with_schedule
+from coalmine.audit.score import Scorer
+from coalmine.audit.spec import AuditSpec
+from coalmine.canaries.setup import CanarySetup
+from coalmine.contracts import Array, Caveat, Claim, Description, Observed, State, Vector
+from coalmine.hooks import HookRunner
+from coalmine.result import AuditResult
+
+
+class Session:
+    """The audit of one training; without canaries it only records."""
+
+    def __init__(
+        self,
+        spec: AuditSpec,
+        setup: CanarySetup | None,
+        description: Description,
+        record: Record,
+        notify: HookRunner | None = None,
+    ):
+        self.spec, self.setup, self.description, self.record = spec, setup, description, record
+        self._notify = notify or HookRunner()  # nobody
+        self.recorder: Recorder | None = None
+        self._running: RunningEpsilon | None = None
+        self._kept: list[Array] = []  # by round, what came through of every inserted canary where clients are not known
+
+    def begin(self, initial: Vector, groups: Mapping[str, slice], secret_seed: int) -> None:
+        """Before the first round, or when a run goes on: what the record already holds counts."""
+        self._initial = initial
+        if self.setup is not None:
+            self.recorder = Recorder.of(self.spec, self.setup, groups, secret_seed)
+            self._running = RunningEpsilon(self.spec, self.description, self.recorder, self.record)
+
+    def observe(self, seen: Observed, *, state: State | None = None, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A round: rows for the canaries, a line for the record, an event for the hooks.
+
+        `state` is what the trainer needs to go on from here, `more` what it has to add to the line.
+        """
+        rows = self.recorder.rows(seen) if self.recorder is not None else {}
+        record = {**seen.record}
+        if self._running is not None and seen.canaries.assigned is None:
+            record |= self._running.after(seen.round, rows)
+        if self.recorder is not None and seen.others is None and "mean" in rows:
+            self._keep(seen, rows)
+        return self.save(seen.round, rows, {**record, **(more or {})}, state=state)
+
+    def save(
+        self, number: int, rows: Mapping[str, Array], record: Mapping[str, Any], *, state: State | None = None
+    ) -> dict[str, Any]:
+        """What was seen of a round, by whoever made the rows."""
+        line = self.record.save(number + 1, state or {}, rows, record)
+        self._notify("round", line)
+        return line
+
+    def end(
+        self,
+        parameters: Vector,
+        training: Mapping[str, Any],
+        caveats: Sequence[Caveat] = (),
+        stated: Claim | None = None,
+        setup: CanarySetup | None = None,
+    ) -> AuditResult | None:
+        """The result, its files and its page; None without canaries. `setup` is as it was, where an engine decided it."""
+        result = None
+        if self.recorder is not None:
+            if setup is not None:
+                self.recorder = with_schedule(self.recorder, setup)
+            result = conclude(self.scorer(parameters, stated), training, caveats)
+        write_training(self.record, training if result is None else result.training, audited=result is not None)
+        return result
+
+    def scorer(self, parameters: Vector, stated: Claim | None = None) -> Scorer:
+        """All that the canaries saw, to be scored."""
+        if self.recorder is None:
+            raise ValueError("a run without canaries has nothing to look for.")
+        found = np.concatenate(self._kept) if self._kept else np.zeros(0)
+        kept = float(found.mean()) if found.size else (0.0 if self._kept else None)
+        return Scorer(
+            self.spec, self.description, self.recorder, self.record, self._initial, parameters, stated, kept_share=kept
+        )
+
+    def _keep(self, seen: Observed, rows: Mapping[str, Array]) -> None:
+        if self.recorder is None:
+            return
+        schedule, assigned = self.recorder.setup.schedule, seen.canaries.assigned
+        places = schedule.assigned[seen.round] if assigned is None else np.unique(assigned)
+        self._kept.append(self.recorder.kept(rows, places[schedule.inserted[places]]))

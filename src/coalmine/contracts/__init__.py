@@ -1,0 +1,126 @@
+"""The plain data types and protocols that packages share, so that packages need not import each other.
+
+statements    what may be said: `Claim`, `LowerBound`, `PointEstimate`, `Verdict`
+description   what a mechanism says of itself: `Description`
+observed      one round as any trainer saw it: `Observed`
+protocols     `Mechanism`, `Participation`, `Canaries`, `Null` and what they exchange
+serial        statements as plain data, and back
+"""
+
+from coalmine.contracts.arrays import (
+    Array,
+    IndexArray,
+    State,
+    Streams,
+    Vector,
+)
+from coalmine.contracts.description import (
+    AtLeast,
+    ByClients,
+    ByServer,
+    Clip,
+    Constraint,
+    Description,
+    Explicit,
+    Extra,
+    Fresh,
+    Isotropic,
+    Noise,
+    Opaque,
+    PerPeriod,
+    Separation,
+    Strategy,
+    known_part,
+    read_description,
+)
+from coalmine.contracts.observed import (
+    LowRank,
+    Observed,
+    Projections,
+    RoundCanaries,
+    Sample,
+)
+from coalmine.contracts.protocols import (
+    Canaries,
+    Context,
+    Contribution,
+    Mechanism,
+    Null,
+    Participation,
+    Public,
+    Release,
+    Sampling,
+    ServerOptimiser,
+    Total,
+)
+from coalmine.contracts.sentences import (
+    percent,
+)
+from coalmine.contracts.serial import (
+    from_plain,
+    plain,
+)
+from coalmine.contracts.statements import (
+    Attendance,
+    Caveat,
+    Claim,
+    Game,
+    LowerBound,
+    PointEstimate,
+    Power,
+    Verdict,
+    Word,
+)
+
+__all__ = [
+    "Array",
+    "AtLeast",
+    "Attendance",
+    "ByClients",
+    "ByServer",
+    "Canaries",
+    "Caveat",
+    "Claim",
+    "Clip",
+    "Constraint",
+    "Context",
+    "Contribution",
+    "Description",
+    "Explicit",
+    "Extra",
+    "Fresh",
+    "Game",
+    "IndexArray",
+    "Isotropic",
+    "LowRank",
+    "LowerBound",
+    "Mechanism",
+    "Noise",
+    "Null",
+    "Observed",
+    "Opaque",
+    "Participation",
+    "PerPeriod",
+    "PointEstimate",
+    "Power",
+    "Projections",
+    "Public",
+    "Release",
+    "RoundCanaries",
+    "Sample",
+    "Sampling",
+    "Separation",
+    "ServerOptimiser",
+    "State",
+    "Strategy",
+    "Streams",
+    "Total",
+    "Vector",
+    "Verdict",
+    "Word",
+    "from_plain",
+    "known_part",
+    "percent",
+    "plain",
+    "read_description",
+]

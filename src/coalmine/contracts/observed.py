@@ -1,0 +1,91 @@
+"""What was seen of a training: one round as any trainer saw it, and what canaries see of what was released."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from coalmine.contracts.arrays import Array, IndexArray, Vector
+from coalmine.contracts.protocols import Public, Release
+
+
+@dataclass(frozen=True, eq=False)
+class RoundCanaries:
+    """The canaries of a round, as plain data; all in units of the release.
+
+    `own` is what each inserted canary added to its own inner product with the release, `part` what all of them together added
+    to the release; None where the trainer does not know it, which orthogonal canaries do not need.
+    """
+
+    indices: IndexArray  # of the inserted ones
+    own: Array | None = None
+    part: Array | None = None
+    assigned: IndexArray | None = None  # who had a place, where the engine decides about that and not the audit
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What one client, or one canary, computed and what became of it: `contribution` is the update after clipping."""
+
+    update: Vector
+    contribution: Vector
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank:
+    """A covariance over coordinates, floor · I + factors · factorsᵀ, in squared units of the sum of updates."""
+
+    floor: float
+    factors: Array  # (dim, rank)
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """One round as any trainer saw it: the only thing that an audit takes.
+
+        field       unit
+        release     mean of updates: what left the mechanism, with its clip norm and what it was divided by
+        others      mean of updates: the noise-free part of the clients' sum, over the same number; None: not known
+        step        parameters: what the server added to the model; None: the release itself
+        samples     updates, before and after clipping
+        covariance  of a mechanism whose noise depends on the data; the auditor's, never published
+
+    `releases` is how many releases `release` is the sum of; who had a place had it in all of them.
+    """
+
+    round: int
+    release: Release
+    canaries: RoundCanaries
+    others: Array | None = None
+    step: Vector | None = None
+    public: Public | None = None
+    releases: int = 1
+    samples: tuple[Sample, ...] = ()
+    covariance: LowRank | None = None
+    record: Mapping[str, Any] = field(default_factory=dict)  # loss, norms, counts, for logs
+
+    @property
+    def amplitude(self) -> float:
+        """What taking part adds to a canary's inner product: one clip norm, over what the sum was divided by."""
+        return self.release.clip_norm / self.release.denominator * self.releases
+
+
+@dataclass(frozen=True)
+class Projections:
+    """What the canaries see of one kind of released vector v_t: a row for every vector, a column for every direction.
+
+    Columns are the canaries of the pool, then directions that were never to be inserted (`spare` of them). Inner products
+    are with unit directions: within a parameter group, with the direction limited to the group and divided by its length
+    there, `norm_in_group`. Taking part in round t adds `amplitude[t] * reach[i]` to column i of row t.
+    """
+
+    kind: str  # "mean", "residual" (the mean without the others' part), "step", "total_change" (all steps together), "model"
+    rounds: IndexArray  # round number of each row
+    inner: Array  # <c_i, v_t> for unit c_i
+    norm: Array  # |v_t|, within the group
+    amplitude: Array
+    pool: int  # how many columns are canaries
+    dim: int  # coordinates that v_t has, within the group
+    norm_in_group: Array | None = None  # by column; None: 1
+    group: str | None = None

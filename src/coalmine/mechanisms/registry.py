@@ -1,0 +1,126 @@
+"""Mechanisms by their names in a configuration: those of this package, of other packages, and classes by their path.
+
+`[mechanism] kind` is a key of `MECHANISMS`, the name of an entry point of the group `coalmine.mechanisms`, or a path
+"package.module:Name". Whatever it is, `from_config(options, context)` makes the mechanism from the other keys of the section; a
+class without it is called with these keys.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+import numpy as np
+
+from coalmine import contracts
+from coalmine.contracts import Context, Description, Mechanism, known_part
+from coalmine.mechanisms.adaptive import AdaptiveGaussian
+from coalmine.mechanisms.gaussian import Gaussian
+
+MECHANISMS: dict[str, Any] = {"gaussian": Gaussian, "adaptive": AdaptiveGaussian}
+STRATEGIES: dict[str, Any] = {}  # parts of a description by their kind, beside those of the contracts
+GROUP = "coalmine.mechanisms"
+_EXAMPLE = """
+    def describe(self):
+        return Description(
+            clip=Clip(self.clip_norm),
+            noise=Noise(accounted=self.noise_multiplier, multiplier=self.noise_multiplier),
+        )
+"""
+
+
+def kinds() -> list[str]:
+    """The names that `[mechanism] kind` may have, beside paths."""
+    return [*MECHANISMS, *(each.name for each in entry_points(group=GROUP))]
+
+
+def find(kind: str) -> Any:
+    """What makes mechanisms of this kind."""
+    if kind in MECHANISMS:
+        return MECHANISMS[kind]
+    module, separator, name = kind.partition(":")
+    if separator:
+        try:
+            return getattr(import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"mechanism.kind={kind!r} cannot be loaded: {error}. Write package.module:Name, of a module that Python finds."
+            ) from None
+    for each in entry_points(group=GROUP):
+        if each.name == kind:
+            return each.load()
+    near = get_close_matches(kind, kinds(), n=1)
+    hint = f", did you mean {near[0]!r}?" if near else "."
+    raise ValueError(f'mechanism.kind={kind!r} is not known{hint} Known are {", ".join(kinds())}, and "package.module:Name".')
+
+
+def keys_of(kind: str) -> list[str] | None:
+    """The keys that a section [mechanism] of this kind may have; None: they are its own affair."""
+    found = find(kind)
+    if hasattr(found, "from_config") and not is_dataclass(found):
+        return None
+    accepted = inspect.signature(found).parameters.values()
+    return None if any(each.kind is each.VAR_KEYWORD for each in accepted) else [each.name for each in accepted]
+
+
+def make_mechanism(kind: str, options: Mapping[str, Any], context: Context) -> Mechanism:
+    """The mechanism that a section [mechanism] describes."""
+    found = find(kind)
+    try:
+        made = found.from_config(dict(options), context) if hasattr(found, "from_config") else found(**options)
+    except TypeError as error:
+        raise ValueError(f"mechanism: {kind!r} cannot be made from {', '.join(options) or 'no keys'}: {error}.") from None
+    check(made)
+    mechanism: Mechanism = made
+    return mechanism
+
+
+def check(mechanism: Any) -> None:
+    """Whether this can be audited: it must say what it is."""
+    if not callable(getattr(mechanism, "describe", None)):
+        raise ValueError(
+            f"{type(mechanism).__name__} does not say what it is, and nothing can be claimed for it. Add to the class, with "
+            f"from coalmine.contracts import Clip, Description, Noise:\n{_EXAMPLE}"
+        )
+
+
+def read_description(data: Mapping[str, Any]) -> Description:
+    """A description from its JSON form; parts whose kind is not registered here stay `Opaque`."""
+    return contracts.read_description(data, _part)
+
+
+def _part(kind: str, parameters: Mapping[str, Any]) -> Any:
+    return STRATEGIES[kind](**parameters) if kind in STRATEGIES else known_part(kind, parameters)
+
+
+def fingerprint(mechanism: Mechanism) -> str | None:
+    """The class and the plain values of a mechanism, as text that is the same in every process.
+
+    None if some value cannot be read: then nobody can know whether two mechanisms are the same.
+    """
+    kind = f"{type(mechanism).__module__}.{type(mechanism).__qualname__}"
+    names: Any = [item.name for item in fields(mechanism)] if is_dataclass(mechanism) else sorted(vars(mechanism))
+    found = [f"{name}={_text(getattr(mechanism, name))}" for name in names]
+    return None if any(each.endswith("=None!") for each in found) else f"{kind}({', '.join(found)})"
+
+
+def _text(value: Any) -> str:
+    if value is None or isinstance(value, bool | int | float | str | slice):
+        return repr(value)
+    if isinstance(value, np.ndarray):
+        return f"array({value.dtype.str}, {value.shape}, {value.tobytes().hex()})"
+    if isinstance(value, tuple | list):
+        inner = [_text(each) for each in value]
+        return "None!" if "None!" in inner else f"({', '.join(inner)})"
+    if isinstance(value, Mapping):
+        inner = [f"{key!r}: {_text(each)}" for key, each in sorted(value.items())]
+        return "None!" if any(each.endswith("None!") for each in inner) else f"{{{', '.join(inner)}}}"
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = [f"{item.name}={_text(getattr(value, item.name))}" for item in fields(value)]
+        return "None!" if any(each.endswith("None!") for each in inner) else f"{type(value).__qualname__}({', '.join(inner)})"
+    return "None!"

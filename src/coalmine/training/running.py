@@ -1,0 +1,303 @@
+"""An audited run, end to end: train with canaries, look for them in what is released, say what leaked.
+
+`run` makes a run directory, `resume` goes on where a run stopped; both end with the same bits. What is decided here is the
+order of things. What they are is decided below: `assembly` (objects from a configuration), `federation` (rounds), `audit` (what
+the canaries saw, and what that proves), `runs` (files).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from coalmine import terminal
+from coalmine.audit.observe import MemoryRecord, in_words
+from coalmine.audit.score import Scorer
+from coalmine.audit.session import Session
+from coalmine.audit.spec import AuditSpec
+from coalmine.contracts import Array, Mechanism, Observed, plain
+from coalmine.contracts.sentences import training_words
+from coalmine.errors import CoalmineError, NonFiniteError, RunDirectoryError
+from coalmine.hooks import Hook, HookRunner, hooks_of
+from coalmine.progress import Rounds
+from coalmine.result import AuditResult
+from coalmine.runs import SCHEMA, RunDirectory
+from coalmine.training.assembly import Task, clustered_accuracy, federation, inputs, load_task
+from coalmine.training.config import Config, about_run, located, parse_config, write_config
+from coalmine.training.facts import Facts
+from coalmine.training.federation import Federation
+from coalmine.workers import Workers
+
+_PACKAGES = ("coalmine", "numpy", "scipy", "torch", "dp-accounting")
+_TOLD = ("rounds", "accuracy", "loss", "epsilon_of_clients")  # to hooks, beside the audit
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run left: its directory, what was recorded, and the audit (none without canaries)."""
+
+    directory: Path
+    training: Mapping[str, Any]
+    result: AuditResult | None
+
+    def __str__(self) -> str:
+        if self.result is not None:
+            return str(self.result)
+        return "\n".join(f"{name:<14}{text}" for name, text in training_words(self.training).items())
+
+    @property
+    def in_numbers(self) -> dict[str, Any]:
+        """What hooks hear at the end."""
+        about = {name: value for name, value in self.training.items() if name in _TOLD}
+        audit = self.result.in_numbers if self.result else {"verdict": "NOT AUDITED", "reason": "a run without canaries"}
+        return {**plain(about), **plain(audit)}
+
+    def show(self) -> None:
+        """Print for people; see `AuditResult.show`."""
+        terminal.show(str(self)) if self.result is None else self.result.show()
+
+    def to_json(self) -> str:
+        """As one JSON document."""
+        if self.result is not None:
+            return self.result.to_json()
+        return json.dumps(plain(self.training), indent=2, sort_keys=True) + "\n"
+
+
+def run(
+    config: Config,
+    out: str | Path,
+    *,
+    task: Task | None = None,
+    mechanism: Mechanism | None = None,
+    secret_seed: int | None = None,
+    hooks: Sequence[Hook | str] = (),
+    quiet: bool = False,
+    make_workers: Callable[..., Any] = Workers,
+) -> RunResult:
+    """Train and audit as the configuration says, in a new directory.
+
+    `task` is data and a model of one's own instead of those of the configuration, `mechanism` what turns updates into
+    releases, if not what the configuration describes: the claim is the one that it makes. Hand them to `resume` as well.
+    `secret_seed` comes fresh from the operating system; giving it makes a run that can be repeated and is not private.
+    `hooks` hear of every round, beside those that the configuration names; see `coalmine.hooks`. `make_workers` makes
+    workers from their number and their job, for engines that share out the work in another way.
+    """
+    listening = hooks_of((*config.run.hooks, *hooks))
+    about: dict[str, Any] = {
+        "schema": SCHEMA,
+        "secret": "fresh" if secret_seed is None else "given: reproducible, not private",
+        "versions": _versions(),
+    }
+    if handed := _handed(task, mechanism):
+        about["handed"] = handed
+    config = located(config)
+    task = task or load_task(config)
+    seed = secrets.randbits(128) if secret_seed is None else secret_seed
+    job = federation(config, task, seed, mechanism)  # a configuration that does not fit fails here, before there is a directory
+    about["inputs"] = inputs(job)
+    directory = RunDirectory.create(out, config=write_config(config, about), secret_seed=seed)
+    return _go_on(directory, config, task, mechanism, listening, quiet=quiet, make_workers=make_workers)
+
+
+def resume(
+    path: str | Path,
+    *,
+    task: Task | None = None,
+    mechanism: Mechanism | None = None,
+    workers: int | None = None,
+    hooks: Sequence[Hook | str] = (),
+    quiet: bool = False,
+) -> RunResult:
+    """Go on where a run stopped; a finished one is read."""
+    directory = RunDirectory.open(path)
+    if directory.finished:
+        return _read(directory)
+    engine = about_run(directory.config).get("engine")
+    if engine is not None:
+        raise RunDirectoryError(
+            f"{str(path)!r} was trained by {engine}, which cannot be resumed from here. Run the application again, with a new "
+            "directory for its audit."
+        )
+    _same_versions(directory)
+    config = parse_config(directory.config, where=f"{path}/config.toml")
+    if workers is not None:
+        config = config.model_copy(update={"run": config.run.model_copy(update={"workers": workers})})
+    return _go_on(directory, config, task or load_task(config), mechanism, hooks_of((*config.run.hooks, *hooks)), quiet=quiet)
+
+
+def _go_on(
+    directory: RunDirectory,
+    config: Config,
+    task: Task,
+    mechanism: Mechanism | None,
+    hooks: Sequence[Hook],
+    *,
+    quiet: bool,
+    make_workers: Callable[..., Any] = Workers,
+) -> RunResult:
+    shown = directory.make_absolute()  # a hook may change the working directory
+    with directory.locked(), HookRunner(hooks, directory.path) as tell:
+        seed = directory.secret_seed
+        job = federation(config, task, seed, mechanism)
+        _check_inputs(directory, job)
+        work = _Training(config, task, job, directory, seed, tell, make_workers)
+        work.train("training", quiet=quiet)
+        if config.run.reference:
+            with suppress(NonFiniteError):  # a comparison that diverges is no reason to withhold the audit
+                work.reference(quiet=quiet)
+        finished = replace(work.conclude(), directory=shown)
+        tell("end", finished.in_numbers)
+        return finished
+
+
+def _check_inputs(directory: RunDirectory, job: Federation) -> None:
+    """Whether a run goes on with what it was begun with."""
+    begun, rounds = about_run(directory.config).get("inputs"), directory.load()[0]
+    if rounds and begun == "":
+        raise RunDirectoryError(
+            f"{str(directory.path)!r} was begun with a mechanism whose values cannot be read, so that nobody can know whether "
+            f"this {type(job.mechanism).__name__} is the same. Make it a dataclass of numbers, texts and arrays to be able to "
+            "resume, or start a new run."
+        )
+    if inputs(job) != begun:
+        raise RunDirectoryError(
+            f"{str(directory.path)!r} was begun with other data, another model, mechanism or trace. "
+            "Hand `resume` the same `task` and `mechanism`, and put back the files of the data."
+        )
+
+
+def _read(directory: RunDirectory) -> RunResult:
+    name = "training.json"
+    try:
+        training = json.loads((directory.path / name).read_bytes())
+        audited, _ = training["audited"], training["rounds"]
+        name = "result.json"
+        return RunResult(directory.path, training, AuditResult.load(directory.path) if audited else None)
+    except (ValueError, KeyError, TypeError, CoalmineError):
+        remedy = "Remove training.json, and `coalmine resume` writes all results again from the checkpoint."
+        raise directory.damaged(name, remedy) from None
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in _PACKAGES}
+
+
+def _handed(task: Task | None, mechanism: Mechanism | None) -> dict[str, str]:
+    """By argument of `run`, what no configuration holds: without it a run cannot be made again."""
+    names = {"given": task and task.model.name, "mechanism": mechanism and type(mechanism).__name__}
+    return {name: found for name, found in names.items() if found}
+
+
+def _same_versions(directory: RunDirectory) -> None:
+    """Other versions would give other bits."""
+    then, now = about_run(directory.config)["versions"], _versions()
+    changed = [f"{name} {then.get(name)} (here: {now[name]})" for name in now if then.get(name) != now[name]]
+    if changed:
+        raise RunDirectoryError(
+            f"{str(directory.path)!r} was begun with {', '.join(changed)}; going on would not give the result of an "
+            "uninterrupted run. Install the versions that config.toml names, or start a new run."
+        )
+
+
+class _Training:
+    """One training in one directory, observed by one session."""
+
+    def __init__(
+        self,
+        config: Config,
+        task: Task,
+        job: Federation,
+        directory: RunDirectory,
+        secret_seed: int,
+        notify: HookRunner,
+        make_workers: Callable[..., Any],
+    ):
+        self.config, self.task, self.job, self.directory, self.secret_seed = config, task, job, directory, secret_seed
+        self.notify, self.make_workers = notify, make_workers
+        self.session = Session(config.spec, job.canary_setup, job.mechanism.describe(), directory, notify)
+
+    def train(self, description: str, *, quiet: bool) -> None:
+        """All rounds that are not yet done, each of them saved before the next."""
+        done, state = self.directory.load()
+        config = self.config.model_dump(mode="json", exclude_none=True)
+        about = {"directory": str(self.directory.path), "config": config, "rounds": self.job.rounds, "round": done}
+        self.notify("start", about)
+        self.session.begin(self.job.initial, self.job.model.groups, self.secret_seed)
+        if done == self.job.rounds:
+            return
+        accuracy, state = None, state or self.job.start()
+        bar = Rounds(description, self.job.rounds, done=done, quiet=quiet)
+        with bar, self.make_workers(self.config.run.workers, self.job.work()) as workers:
+            began = time.monotonic()
+            for finished in self.job.rounds_from(done, state, workers):
+                more: dict[str, Any] = {}
+                if self._evaluates(finished.number):
+                    more = _evaluation(self.job.evaluate(finished.state["parameters"], workers))
+                    accuracy = more["accuracy"]
+                more["seconds"] = round(time.monotonic() - began, 4)
+                line = self.session.observe(finished.observed, state=finished.state, more=more)
+                bar.show(finished.number + 1, in_words(line, accuracy))
+                began = time.monotonic()
+
+    def reference(self, *, quiet: bool) -> None:
+        """The same without noise and canaries, in a directory inside this one."""
+        config = _reference_config(self.config)
+        inner = self.directory.inner("reference", config=write_config(config, {}))
+        job = self.job.without_noise_and_canaries()  # the same cohorts
+        other = _Training(config, self.task, job, inner, self.secret_seed, HookRunner(), self.make_workers)
+        other.train("the same without noise and canaries", quiet=quiet)
+
+    def conclude(self) -> RunResult:
+        """The model, then the audit; last of all what was recorded, with which the run is finished."""
+        from safetensors.numpy import save
+
+        _, state = self.directory.load()
+        parameters = state["parameters"]
+        model = save({"parameters": parameters}, metadata={"model": self.task.model.name})
+        self.directory.write("model.safetensors", model)
+        facts = Facts(self.config, self.task, self.job, self.directory)
+        training = facts.summary(model_sha256=hashlib.sha256(model).hexdigest(), secret_seed=self.secret_seed)
+        result = self.session.end(parameters, training, facts.caveats())
+        return RunResult(self.directory.path, plain(training) if result is None else result.training, result)
+
+    def _evaluates(self, number: int) -> bool:
+        every, last = self.config.run.evaluate_every, number + 1 == self.job.rounds
+        return self.task.held_out is not None and (last or bool(every and (number + 1) % every == 0))
+
+
+def _reference_config(config: Config) -> Config:
+    """What the comparison writes down as its configuration."""
+    silent = config.mechanism.model_copy(update={"noise_multiplier": 0.0})
+    return config.model_copy(update={"mechanism": silent, "canaries": config.canaries.model_copy(update={"pool": 0})})
+
+
+def _evaluation(rows: Array) -> dict[str, float]:
+    """Loss and accuracy over all users, with the error of a sample of users."""
+    loss, terms, right, counted = rows.T
+    accuracy, error = clustered_accuracy(right, counted)
+    return {"accuracy": accuracy, "accuracy_error": error, "loss": float(loss.sum() / max(terms.sum(), 1.0))}
+
+
+def run_in_memory(
+    spec: AuditSpec, job: Federation, secret_seed: int, observe: Callable[[Observed], None] = lambda seen: None
+) -> Scorer:
+    """All rounds in this process, nothing written: what is left is what the canaries saw.
+
+    Nothing is evaluated, and the seeds are those that `job` was made with. `observe` is shown every round.
+    """
+    session, state = Session(spec, job.canary_setup, job.mechanism.describe(), MemoryRecord()), job.start()
+    session.begin(job.initial, job.model.groups, secret_seed)
+    with Workers(1, job.work()) as workers:
+        for finished in job.rounds_from(0, state, workers):
+            session.observe(finished.observed)
+            observe(finished.observed)
+            state = finished.state
+    return session.scorer(state["parameters"])
