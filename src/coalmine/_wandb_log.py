@@ -23,7 +23,8 @@ _WHOLE, _LAST = 1, 4
 
 
 def read(data: bytes) -> tuple[list[Any], int] | None:
-    """(the whole records of a log, where the last of them ends); None if the layout is not the one known here."""
+    """(the whole records of a log up to the first that is damaged, where the last of them ends); None for another layout."""
+    from google.protobuf.message import DecodeError
     from wandb.proto.wandb_internal_pb2 import Record
 
     if not data.startswith(_HEAD):
@@ -42,7 +43,10 @@ def read(data: bytes) -> tuple[list[Any], int] | None:
             break
         parts += data[place - size : place]
         if kind in (_WHOLE, _LAST):
-            found.append(Record.FromString(parts))
+            try:
+                found.append(Record.FromString(parts))
+            except DecodeError:
+                break
             parts, end = b"", place
     return found, end
 

@@ -269,6 +269,15 @@ def test_a_log_that_was_cut_is_read_to_its_last_whole_row(tmp_path, read_wandb):
         assert read_wandb(tmp_path / "hooks" / "wandb").steps == [*range(last + 1)]
 
 
+def test_a_log_that_was_damaged_is_read_up_to_there(tmp_path, read_wandb):
+    log = logged(tmp_path, 400)
+    whole = log.read_bytes()
+    log.write_bytes(whole[:20000] + b"\xff" * 2000 + whole[22000:])
+    last = _wandb_log.freeze(log)
+    assert 0 < last < 399
+    assert read_wandb(tmp_path / "hooks" / "wandb").steps == [*range(last + 1)]
+
+
 def test_a_log_of_another_kind_is_left_alone(tmp_path):
     pytest.importorskip("wandb")
     path = tmp_path / "run-x.wandb"
