@@ -8,8 +8,8 @@ import warnings
 from collections import Counter
 from importlib.util import find_spec
 
-# Seconds of tests by directory, all workers together. Two workers share them, so that a sum of 2,400 is 20 minutes. They are
-# about twice what a quiet machine needs. A directory over its budget is marked at the end of a run; no test fails for it.
+# Seconds of tests by directory, all workers together. Two workers share them, so that a sum of 2,400 is 20 minutes. A
+# directory over its budget is marked at the end of a run; no test fails for it.
 BUDGET = {
     "src": 120,
     "tests": 60,
