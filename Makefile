@@ -1,36 +1,40 @@
 # make run    install and run the product's main job
 # make test   install and run all checks
+# make check  the quick ones, at most 3 minutes
 # make help   the rest
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 FLOWER := .venv-flower
-PETALS := $(FLOWER)/installed
-BLOOM  := $(FLOWER)/bin/python -m pytest -n 2 --dist worksteal -q tests/flower src/coalmine/adapters tests/docs -k 'flower or adapters'
+FLOWER_STAMP := $(FLOWER)/installed
+FLOWER_TESTS := $(FLOWER)/bin/python -m pytest -n 2 --dist worksteal -q tests/flower src/coalmine/adapters tests/docs -k 'flower or adapters'
+TESTS  := $(BIN)/pytest -n 2 --dist worksteal -q
+FAST   := tests/unit tests/conformance tests/test_architecture.py
+LINT   := 'ruff check' '$(BIN)/ruff check .' 'ruff format' '$(BIN)/ruff format --check .' mypy '$(BIN)/mypy'
 
-.PHONY: run test flower versions faults lint calibrate zoo bench clean help
+.PHONY: run test check flower versions faults lint calibrate zoo bench clean help
 
 run: $(STAMP)  ## train and audit the quickstart, in runs/
 	$(BIN)/coalmine run
 
-test: $(STAMP) $(PETALS) lint  ## all checks; those of the Flower adapter in an environment of its own
-	$(BIN)/pytest -n 2 --dist worksteal -q
-	$(BLOOM)
+test: $(STAMP)  ## all checks, one after the other even if one fails; the Flower adapter in an environment of its own
+	@.ci/each $(LINT) tests '$(TESTS)' 'tests with Flower' '$(MAKE) --no-print-directory flower'
 
-flower: $(PETALS)  ## the checks of the Flower adapter alone
-	$(BLOOM)
+check: $(STAMP)  ## ruff, mypy and the quick tests, at most 3 minutes
+	@.ci/each $(LINT) 'quick tests' '$(TESTS) $(FAST)'
+
+flower: $(FLOWER_STAMP)  ## the checks of the Flower adapter alone
+	$(FLOWER_TESTS)
 
 versions: $(STAMP)  ## the Flower adapter on old and new versions of flwr, each in an environment of its own
 	$(BIN)/python benchmarks/flower_versions.py
 
-faults: $(PETALS)  ## three faults of Flower applications, audited; writes docs/three-flower-faults.md
+faults: $(FLOWER_STAMP)  ## three faults of Flower applications, audited; writes docs/three-flower-faults.md
 	$(FLOWER)/bin/python benchmarks/flower_faults.py
 
-lint: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+lint: $(STAMP)  ## ruff and mypy
+	@.ci/each $(LINT)
 
 calibrate: $(STAMP)  ## the long calibration; writes docs/calibration.md
 	$(BIN)/python benchmarks/calibrate.py --output docs/calibration.md
@@ -57,7 +61,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 # Flower needs older versions of a few packages. They lie in front of the main environment, which has all the others.
-$(PETALS): $(STAMP) constraints-flower.txt
+$(FLOWER_STAMP): $(STAMP) constraints-flower.txt
 	$(PYTHON) -m venv $(FLOWER)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 	  > "$$($(FLOWER)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/main-environment.pth"

@@ -1,8 +1,31 @@
-"""Flower lives in an environment of its own (`make flower`): where it is not installed, its files are left alone."""
+"""For all tests: which are left alone where Flower is not installed, and how long those of each directory took.
+
+Flower lives in an environment of its own (`make flower`): where it is not installed, its files are left alone.
+"""
 
 import os
 import warnings
+from collections import Counter
 from importlib.util import find_spec
+
+# Seconds of tests by directory, all workers together. Two workers share them, so that a sum of 2,400 is 20 minutes. A
+# directory over its budget is marked at the end of a run; no test fails for it.
+BUDGET = {
+    "src": 120,
+    "tests": 60,
+    "tests/browser": 60,
+    "tests/conformance": 150,
+    "tests/coverage": 240,
+    "tests/docs": 180,
+    "tests/flower": 240,
+    "tests/oracle": 180,
+    "tests/papers": 150,
+    "tests/reference": 120,
+    "tests/survival": 360,
+    "tests/training": 180,
+    "tests/unit": 240,
+    "tests/zoo": 120,
+}
 
 collect_ignore = ["src/coalmine/adapters/flower", "tests/flower"]
 
@@ -13,3 +36,27 @@ if find_spec("flwr"):
         warnings.simplefilter("ignore", DeprecationWarning)
         import flwr.clientapp.mod
         import flwr.serverapp.strategy  # noqa: F401
+
+
+def directory(nodeid):
+    """The directory of a test that a budget is for: `tests/unit`, `tests` for files that lie there themselves, or `src`."""
+    parts = nodeid.partition("::")[0].split("/")[:-1]
+    return "/".join(parts[:2] if parts[:1] == ["tests"] else parts[:1]) or "."
+
+
+def pytest_terminal_summary(terminalreporter):
+    """The time of every directory beside its budget. With xdist, the reports of all workers arrive here."""
+    seconds = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration") and hasattr(report, "nodeid"):
+                seconds[directory(report.nodeid)] += report.duration
+    if not seconds:
+        return
+    terminalreporter.section("seconds by directory, all workers together")
+    for name, spent in sorted(seconds.items()):
+        budget = BUDGET.get(name)
+        over = "over budget" if budget is not None and spent > budget else ""
+        shown = "-" if budget is None else f"{budget}"
+        terminalreporter.write_line(f"{name:<20}{spent:>9.1f}  of {shown:>5}  {over}".rstrip())
+    terminalreporter.write_line(f"{'together':<20}{sum(seconds.values()):>9.1f}  of {sum(BUDGET.values()):>5}")

@@ -1,5 +1,7 @@
 """Shared by tests of several kinds: rounds of a linear mechanism, without any training."""
 
+import json
+import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -139,7 +141,6 @@ def finished(tmp_path_factory):
 @pytest.fixture(scope="session")
 def hostile(finished, tmp_path_factory):
     """A run directory whose every free string tries to become markup."""
-    import json
     import shutil
 
     out = tmp_path_factory.mktemp("hostile") / "run"
@@ -164,3 +165,51 @@ def hostile(finished, tmp_path_factory):
 @pytest.fixture(scope="session")
 def hostile_text():
     return HOSTILE
+
+
+def wandb_records(path):
+    """The records of an offline run: a log of LevelDB's layout, blocks of 32 kB after a head of seven bytes."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, place, whole = path.read_bytes(), 7, b""
+    while place + 7 <= len(data):
+        if 32768 - place % 32768 < 7:
+            place += 32768 - place % 32768
+            continue
+        _, size, kind = struct.unpack_from("<IHB", data, place)
+        if place + 7 + size > len(data):  # cut off
+            return
+        whole += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield Record.FromString(whole)
+            whole = b""
+
+
+def history(records):
+    """The rows among records, as mappings."""
+    rows = [{(item.key or "/".join(item.nested_key)): item.value_json for item in each.history.item} for each in records]
+    return [{name: json.loads(value) for name, value in row.items()} for row in rows if row]
+
+
+class WandbRun:
+    """What Weights & Biases wrote offline about one run, in one part for every process."""
+
+    def __init__(self, folder):
+        self.parts = sorted(folder.glob("offline-run-*/run-*.wandb"))
+        self.records = [record for path in self.parts for record in wandb_records(path)]
+        self.rows_by_part = [history(wandb_records(path)) for path in self.parts]
+        self.rows = [row for rows in self.rows_by_part for row in rows]
+        self.steps = [row["_step"] for row in self.rows]
+        self.summary = {
+            "/".join(item.nested_key) or item.key: json.loads(item.value_json)
+            for each in self.records
+            for item in each.summary.update
+        }
+
+
+@pytest.fixture(scope="session")
+def read_wandb():
+    """`read_wandb(folder)`: what is in the files that the tracker left there."""
+    pytest.importorskip("wandb")
+    return WandbRun

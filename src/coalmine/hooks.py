@@ -30,6 +30,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from coalmine import _wandb_log
+
 Event = Mapping[str, Any]
 Hook = Callable[[Event], object]
 
@@ -227,7 +229,9 @@ class MLflow(_Writer):
 class WeightsAndBiases(_Writer):
     """A run at Weights & Biases: offline, in `hooks/wandb` of the run directory, unless `mode` says otherwise.
 
-    `further` are arguments of `wandb.init`, as `entity` or `tags`.
+    `further` are arguments of `wandb.init`, as `entity` or `tags`. The tracker writes in a process of its own, which keeps rows
+    in memory for some seconds and loses them if this process is killed. A run that goes on therefore first tells again what the
+    tracker does not have.
     """
 
     name = "wandb"
@@ -254,6 +258,7 @@ class WeightsAndBiases(_Writer):
         }
         where = Path(self._directory) if self._directory else _folder(event, "")
         where.mkdir(parents=True, exist_ok=True)
+        goes_on = event["round"] > 0 and _id_file(event, self.name).is_file()
         self._run = wandb.init(
             project=self._project,
             id=_remembered(event, self.name),
@@ -262,20 +267,40 @@ class WeightsAndBiases(_Writer):
             reinit="create_new",  # a run that the user has open stays open
             **arguments,
         )
+        if goes_on:
+            first = self._first_missing(event["round"])
+            for line in _recorded(event):
+                if first <= line["round"] < event["round"]:
+                    self._round(line)
 
     def _round(self, event: Event) -> None:
-        self._run.log(_metrics(event), step=event["round"], commit=True)  # a kill loses no round that was told
+        self._run.log(_metrics(event), step=event["round"], commit=True)
 
     def _end(self, event: Event) -> None:
         self._run.summary.update({f"final/{name}": value for name, value in event.items() if name != "event"})
-        run, self._run = self._run, None
-        run.finish()
+        self._finish()
 
     def close(self) -> None:
         """A run that did not come to its end is marked as failed."""
+        if self._run is not None:
+            self._finish(exit_code=1)
+
+    def _finish(self, **how: Any) -> None:
         run, self._run = self._run, None
-        if run is not None:
-            run.finish(exit_code=1)
+        run.finish(**how)
+        if run.offline:
+            _wandb_log.wait_for_its_end(Path(run.settings.sync_file))  # `finish` returns before it is written
+
+    def _first_missing(self, upcoming: int) -> int:
+        """The first round that the tracker does not have, `upcoming` if it has all: it can only lose the last that it heard."""
+        if not self._run.offline:
+            return int(self._run.step) if self._mode == "online" else upcoming
+        own = Path(self._run.settings.sync_file).resolve()
+        logs = {path.resolve() for path in own.parent.parent.glob(f"*/{own.name}")} - {own}  # one for every earlier process
+        if not logs:
+            return upcoming  # they were removed, as is usual after an upload
+        lasts = [last for log in logs if (last := _wandb_log.freeze(log)) is not None]
+        return max(lasts) + 1 if len(lasts) == len(logs) else upcoming
 
 
 HOOKS: dict[str, Callable[[], Hook]] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WeightsAndBiases}
@@ -342,9 +367,19 @@ def _folder(event: Event, name: str) -> Path:
     return path
 
 
+def _recorded(event: Event) -> list[dict[str, Any]]:
+    """What the rounds before this start told: the run directory keeps every event of a round."""
+    text = Path(event["directory"], "events.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _id_file(event: Event, name: str) -> Path:
+    return _folder(event, "") / f"{name}.id"
+
+
 def _remembered(event: Event, name: str) -> str:
     """A name of this run at a tracker: made once, so that going on does not begin another run there."""
-    path = _folder(event, "") / f"{name}.id"
+    path = _id_file(event, name)
     if not path.is_file() or not path.read_text(encoding="utf-8"):
         path.write_text(secrets.token_hex(8), encoding="utf-8")
     return path.read_text(encoding="utf-8")

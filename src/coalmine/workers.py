@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pickle import PicklingError
@@ -153,6 +154,7 @@ def _in_peace() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # then they hear it until `_serve`
         yield
         return
+    resource_tracker.ensure_running()  # the first worker would start it, and it allows Ctrl-C again once it has begun
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

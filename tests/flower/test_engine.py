@@ -64,7 +64,7 @@ def test_the_simulation_gives_the_same_bits(embedded, tmp_path):
     command += ["--secret-seed", "5", "--out", str(tmp_path / "run"), "--json", "--quiet"]
     paths = [str(Path(__file__).parents[2] / "src"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "FLWR_HOME": str(tmp_path / "home")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["method"] == "band"
     for name in FILES:

@@ -78,7 +78,7 @@ class Coalmine:
         return self("resume", out, "--workers", workers, "--quiet", **how)
 
 
-def orphans(mark, patience=20.0):
+def orphans(mark, patience=60.0):
     """Processes that carry the mark in their environment, once they had time to leave."""
     ((name, value),) = mark.items()
     wanted = f"{name}={value}".encode()
@@ -113,6 +113,7 @@ def records(out):
 @pytest.fixture(scope="session")
 def coalmine():
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment.pop("WANDB_SERVICE", None)  # children are killed with a tracker of their own, not with that of other tests here
     command = [sys.executable, Path(__file__).with_name("driver.py")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as driver:
         yield Coalmine(driver)

@@ -1,4 +1,7 @@
-"""Runs with trackers, killed and resumed: the same bits, one run at every tracker, no round twice, at most one lost."""
+"""Runs with trackers, killed and resumed: the same bits, one run at every tracker, no round twice, at most one lost.
+
+Weights & Biases loses none: it is told again what it does not have.
+"""
 
 import pytest
 
@@ -25,7 +28,7 @@ def steps(out):
     assert len(read.Scalars("final/lower_bound")) == 1
     history = client.get_metric_history(found.info.run_id, "training_loss")
     return {
-        "tensorboard": [point.step for point in read.Scalars("training_loss")],
+        "tensorboard": sorted(point.step for point in read.Scalars("training_loss")),
         "mlflow": sorted(point.step for point in history),
     }
 
@@ -42,6 +45,21 @@ def test_killed_and_resumed(coalmine, whole, same, small, tmp_path, place):
     same(out, whole()[0])
     rounds = [number for number in range(6) if number not in lost]
     assert steps(out) == {"tensorboard": rounds, "mlflow": rounds}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_wandb_killed_and_resumed(coalmine, whole, same, small, tmp_path, place, read_wandb):
+    """Its own process loses what it was told within the last seconds; it is told again, and then no round is missing."""
+    (at, file, do, nth), _ = PLACES[place]
+    out = tmp_path / "run"
+    sets = (*small, 'run.hooks=["wandb"]')
+    assert coalmine.run(out, sets=sets, fault={"at": at, "file": file, "do": do, "nth": nth}).killed
+    ended = coalmine.resume(out)
+    assert ended.code in (0, 1) and "hook" not in ended.err
+    same(out, whole()[0])
+    found = read_wandb(out / "hooks" / "wandb")
+    assert len(found.parts) == 2 and found.steps == [*range(6)] and "final/verdict" in found.summary
 
 
 @pytest.mark.slow

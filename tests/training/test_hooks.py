@@ -2,14 +2,16 @@
 
 import hashlib
 import json
+import os
 import random
-import struct
+import shutil
 import time
 
 import numpy as np
 import pytest
 import torch
 
+from coalmine.training import running as training
 from coalmine.training.config import read_config
 from coalmine.hooks import MLflow, TensorBoard, WeightsAndBiases
 from coalmine.training import resume, run
@@ -115,9 +117,27 @@ def test_hooks_change_no_bit(quiet, tmp_path, capsys):
     assert not (quiet / "hooks").exists()
 
 
-def test_a_slow_hook_is_not_the_training(tmp_path):
-    train(tmp_path / "run", hooks=[lambda event: time.sleep(0.3)])
-    assert all(line["seconds"] < 0.3 for line in lines(tmp_path / "run")[1:])
+class Clock:
+    """Takes the place of `time` where rounds are timed: it goes on by a second whenever it is read."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        self.now += 1.0
+        return self.now
+
+
+def test_a_slow_hook_is_not_the_training(tmp_path, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(training, "time", clock)
+
+    def slow(event):
+        clock.now += 1000.0
+
+    train(tmp_path / "run", hooks=[slow])
+    seconds = [line["seconds"] for line in lines(tmp_path / "run")]
+    assert len(seconds) == ROUNDS and all(0 < each < 1000 for each in seconds) and clock.now > 1000 * ROUNDS
 
 
 def test_going_on_repeats_no_round(quiet, tmp_path):
@@ -171,7 +191,8 @@ def test_tensorboard_reads_every_round_once(quiet, tmp_path, given):
     finished = interrupted(out, TensorBoard(folder) if given else "tensorboard")
     read = scalars(folder if given else out / "hooks" / "tensorboard")
     for name in ("training_loss", "epsilon_claimed", "accuracy", "canaries"):
-        found = [(point.step, point.value) for point in read.Scalars(name)]
+        # files of one second are read in the order of their numbers as text, 10 before 9
+        found = sorted((point.step, point.value) for point in read.Scalars(name))
         assert found == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected(out, name)] != []
     (last,) = read.Scalars("final/lower_bound")
     assert (last.step, last.value) == (ROUNDS, pytest.approx(finished.result.bound.epsilon, rel=1e-6))
@@ -217,40 +238,106 @@ def test_mlflow_says_that_a_run_was_interrupted(tmp_path):
     assert found.info.status == "KILLED"
 
 
-def wandb_records(path):
-    """The records of an offline run: a log of LevelDB's layout, blocks of 32 kB after a head of seven bytes."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    data, place, whole = path.read_bytes(), 7, b""
-    while place + 7 <= len(data):
-        if 32768 - place % 32768 < 7:
-            place += 32768 - place % 32768
-            continue
-        _, size, kind = struct.unpack_from("<IHB", data, place)
-        whole += data[place + 7 : place + 7 + size]
-        place += 7 + size
-        if kind in (1, 4):  # whole, or the last part
-            yield Record.FromString(whole)
-            whole = b""
-
-
-def test_wandb_has_one_run_offline(quiet, tmp_path, capsys):
-    pytest.importorskip("wandb")
+def test_wandb_has_one_run_offline(quiet, tmp_path, capsys, read_wandb):
     out = tmp_path / "run"
     finished = interrupted(out, WeightsAndBiases("mine", tags=["audit"]))
     assert "hook wandb" not in (said := capsys.readouterr().err), said
-    parts = sorted((out / "hooks" / "wandb").glob("offline-run-*/run-*.wandb"))
-    found = [record for path in parts for record in wandb_records(path)]
-    begun = [record.run for record in found if record.HasField("run")]
-    assert len(parts) == 2 and {each.run_id for each in begun} == {(out / "hooks" / "wandb.id").read_text()}
+    found = read_wandb(out / "hooks" / "wandb")
+    begun = [record.run for record in found.records if record.HasField("run")]
+    assert len(found.parts) == 2 and {each.run_id for each in begun} == {(out / "hooks" / "wandb.id").read_text()}
     assert {each.project for each in begun} == {"mine"}
-    rows = [{(item.key or "/".join(item.nested_key)): item.value_json for item in each.history.item} for each in found]
-    rows = [{name: json.loads(value) for name, value in row.items()} for row in rows if row]
+    assert [[row["_step"] for row in rows] for rows in found.rows_by_part] == [[0, 1, 2], [3, 4, 5]]
     for name in ("training_loss", "epsilon_claimed", "accuracy"):
-        assert sorted((row["_step"], row[name]) for row in rows if name in row) == expected(out, name) != []
-    ended = {"/".join(item.nested_key) or item.key: item.value_json for each in found for item in each.summary.update}
-    assert json.loads(ended["final/verdict"]) == finished.result.verdict.word
+        assert [(row["_step"], row[name]) for row in found.rows if name in row] == expected(out, name) != []
+    assert found.summary["final/verdict"] == finished.result.verdict.word
     assert digests(out) == digests(quiet)
+
+
+def stopped_after_two(out):
+    """The log that Weights & Biases wrote about a run which was stopped after round 2."""
+    with pytest.raises(KeyboardInterrupt):
+        train(out, hooks=["wandb", stop_after(2)])
+    (log,) = (out / "hooks" / "wandb").glob("offline-run-*/run-*.wandb")
+    return log
+
+
+HEAD = 7  # bytes of a log without any record, which is what a kill leaves
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_wandb_is_told_again_what_it_lost(tmp_path, read_wandb, left):
+    """A kill cuts its log at any place: here in the middle of a row, so that as many are left."""
+    out = tmp_path / "run"
+    log = stopped_after_two(out)
+    size = log.stat().st_size
+    while len(read_wandb(out / "hooks" / "wandb").rows) > left:
+        size -= 5
+        os.truncate(log, size)
+    resume(out, hooks=["wandb"], quiet=True)
+    found = read_wandb(out / "hooks" / "wandb")
+    assert [[row["_step"] for row in rows] for rows in found.rows_by_part] == [[*range(left)], [*range(left, ROUNDS)]]
+    for name in ("training_loss", "epsilon_claimed", "accuracy"):
+        assert [(row["_step"], row[name]) for row in found.rows if name in row] == expected(out, name) != []
+
+
+def test_wandb_has_no_row_twice_if_its_process_writes_late(tmp_path, read_wandb):
+    """It lives a little longer than the run, and may write rows that were told again in the meantime."""
+    out = tmp_path / "run"
+    log = stopped_after_two(out)
+    whole = log.read_bytes()
+    log.write_bytes(whole[:HEAD])
+    with log.open("ab") as late:
+        resume(out, hooks=["wandb"], quiet=True)
+        late.write(whole[HEAD:])
+    assert read_wandb(out / "hooks" / "wandb").steps == [*range(ROUNDS)]
+
+
+def test_wandb_is_not_told_again_what_was_taken_away(tmp_path, read_wandb):
+    """Whoever uploads an offline run and removes it has its rounds."""
+    out = tmp_path / "run"
+    shutil.rmtree(stopped_after_two(out).parent)
+    resume(out, hooks=["wandb"], quiet=True)
+    assert read_wandb(out / "hooks" / "wandb").steps == [3, 4, 5]
+
+
+def test_wandb_begins_where_it_is_first_named(tmp_path, read_wandb):
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(out, hooks=[stop_after(2)])
+    resume(out, hooks=["wandb"], quiet=True)
+    assert read_wandb(out / "hooks" / "wandb").steps == [3, 4, 5]
+
+
+class Server:
+    """Stands for a run at a server, which says what it expects next."""
+
+    offline = False
+
+    def __init__(self, step):
+        self.step, self.heard, self.summary = step, [], {}
+
+    def log(self, values, *, step, commit):
+        self.heard.append(step)
+
+    def finish(self, **how):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("mode", "step", "heard"),
+    [("online", 3, [3, 4, 5]), ("online", 1, [1, 2, 3, 4, 5]), ("online", 0, [*range(6)]), ("shared", 0, [3, 4, 5])],
+)
+def test_a_server_of_wandb_is_told_again_what_it_lacks(tmp_path, monkeypatch, mode, step, heard):
+    wandb = pytest.importorskip("wandb")
+    out = tmp_path / "run"
+    server = Server(step)
+    monkeypatch.setattr(wandb, "init", lambda **told: server)
+    with pytest.raises(KeyboardInterrupt):
+        train(out, hooks=[WeightsAndBiases(mode=mode), stop_after(2)])
+    assert server.heard == [0, 1, 2]
+    server.heard.clear()
+    resume(out, hooks=[WeightsAndBiases(mode=mode)], quiet=True)
+    assert server.heard == heard
 
 
 def test_the_secret_is_in_no_file_of_a_tracker(tmp_path):

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from coalmine import hooks
-from coalmine.training.config import Config, fingerprint, read_config
+from coalmine import _wandb_log, hooks
 from coalmine.hooks import HOOKS, HookRunner, hooks_of
+from coalmine.training.config import Config, fingerprint, read_config
 
 
 def errors(directory):
@@ -235,3 +235,81 @@ def test_the_configuration_names_writers():
 def test_the_names_of_the_configuration_are_those_of_the_hooks():
     (kind, _) = Config.model_fields["run"].annotation.model_fields["hooks"].annotation.__args__
     assert set(kind.__args__) == set(HOOKS)
+
+
+# the log of Weights & Biases
+
+
+def logged(folder, rounds):
+    """The log that the tracker itself writes of so many rounds, without any training."""
+    pytest.importorskip("wandb")
+    hook = hooks.WeightsAndBiases()
+    hook({"event": "start", "directory": str(folder), "config": {}, "rounds": rounds, "round": 0})
+    for number in range(rounds):
+        hook({"event": "round", "round": number, "loss": 1 / (number + 1), "a rather long name of something else": number**0.5})
+    hook({"event": "end", "rounds": rounds, "verdict": "CONSISTENT", "reason": "none"})
+    (log,) = folder.glob("hooks/wandb/offline-run-*/run-*.wandb")
+    return log
+
+
+def test_a_log_of_several_blocks_is_read_to_its_end(tmp_path, read_wandb):
+    log = logged(tmp_path, 600)
+    assert log.stat().st_size > 3 * 32768
+    assert _wandb_log.freeze(log) == 599
+    assert read_wandb(tmp_path / "hooks" / "wandb").steps == [*range(600)]
+
+
+def test_a_log_that_was_cut_is_read_to_its_last_whole_row(tmp_path, read_wandb):
+    log = logged(tmp_path, 400)
+    whole = log.read_bytes()
+    for size in (7, 8, 13, 14, 5000, 32765, 32768, 32770, 32775, 33000, 65536, len(whole) - 1):
+        log.write_bytes(whole[:size])
+        last = _wandb_log.freeze(log)
+        assert whole.startswith(log.read_bytes()) and log.stat().st_size <= size
+        assert read_wandb(tmp_path / "hooks" / "wandb").steps == [*range(last + 1)]
+
+
+def test_a_log_that_was_damaged_is_read_up_to_there(tmp_path, read_wandb):
+    log = logged(tmp_path, 400)
+    whole = log.read_bytes()
+    log.write_bytes(whole[:20000] + b"\xff" * 2000 + whole[22000:])
+    last = _wandb_log.freeze(log)
+    assert 0 < last < 399
+    assert read_wandb(tmp_path / "hooks" / "wandb").steps == [*range(last + 1)]
+
+
+def test_a_log_of_another_kind_is_left_alone(tmp_path):
+    pytest.importorskip("wandb")
+    path = tmp_path / "run-x.wandb"
+    path.write_bytes(b":W&B\xe1\xbe\x07 what may come")
+    assert _wandb_log.freeze(path) is None
+    assert path.read_bytes() == b":W&B\xe1\xbe\x07 what may come"
+    _wandb_log.wait_for_its_end(path)  # does not wait
+
+
+class Clock:
+    """Time passes by sleeping alone; what should happen in the meantime is done at a given second."""
+
+    def __init__(self, at, act):
+        self.now, self.at, self.act = 0.0, at, act
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        if self.act and self.now >= self.at:
+            self.act()
+            self.act = None
+
+
+@pytest.mark.parametrize(("at", "until"), [(3.0, 3.0), (99.0, 10.0)], ids=["late", "never"])
+def test_the_end_waits_for_the_log_but_not_for_ever(tmp_path, monkeypatch, at, until):
+    log = logged(tmp_path, 3)
+    whole = log.read_bytes()
+    log.write_bytes(whole[: len(whole) // 2])
+    clock = Clock(at, lambda: log.write_bytes(whole))
+    monkeypatch.setattr(_wandb_log, "time", clock)
+    _wandb_log.wait_for_its_end(log, patience=10.0)
+    assert clock.now == pytest.approx(until, abs=0.02)
+    assert (log.read_bytes() == whole) == (at < 10)

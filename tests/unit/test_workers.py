@@ -65,6 +65,9 @@ JOBS = """
             Connection._send = write_half
             return 2 * number
 
+        def deaf(self):
+            return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
         def sleep(self):
             open(f"{self.folder}/asleep-{os.getpid()}", "w").close()
             time.sleep(600)
@@ -198,6 +201,15 @@ def test_an_interruption_ends_all_at_once(jobs, tmp_path, asleep):
         out, err = process.communicate(timeout=60)
     assert (out, err, process.returncode) == ("interrupted\n", "", 0)
     wait_for(lambda: not members(group))
+
+
+def test_no_worker_hears_an_interruption_from_its_first_moment_on(jobs, tmp_path):
+    """In a fresh process, where the first worker starts the helper of `multiprocessing` as well."""
+    script = tmp_path / "script.py"
+    text = textwrap.dedent(SCRIPT).replace('workers.map([("sleep",)] * 4)', 'print(workers.map([("deaf",)] * 2))')
+    script.write_text(text.format(folder=str(tmp_path), module=jobs.__name__))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("[True, True]\n", "")
 
 
 def test_nobody_outlives_a_parent_that_is_killed(jobs, tmp_path):
