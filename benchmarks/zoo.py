@@ -83,8 +83,8 @@ def tables(exam: Exam) -> dict[str, str]:
     ]
     return {
         "BUGS": table(("bug", "caught", "claim", "median bound", "by", "where"), bugs),
-        "BLIND": table(("bug", "accused", "why", "what would see it"), blind),
-        "RIGHT": table(("setting", "what it is", "accused", "allowed", "claim", "median bound", "verdicts"), right),
+        "BLIND": table(("bug", "caught", "why", "what would see it"), blind),
+        "RIGHT": table(("setting", "what it is", "false alarms", "allowed", "claim", "median bound", "verdicts"), right),
     }
 
 
@@ -148,7 +148,7 @@ def main() -> None:
     print(f"{minutes:.1f} minutes, {work:.1f} minutes of one core")
     folder = config.output.parent
     text = Path(__file__).with_name("zoo.md.in").read_text(encoding="utf-8")
-    known = {**tables(exam), **power_tables(checked), "BUGS": inmates()}
+    known = {**tables(exam), **power_tables(checked), "CODE": inmates()}
     known |= {
         "MINUTES": f"{minutes:.0f}",
         "WORK": f"{work:.0f}",

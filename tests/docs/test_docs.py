@@ -120,10 +120,11 @@ def test_every_public_name_is_documented():
 
 
 def anchors(path):
-    """The names of a page's headings, as they are spelled in links."""
+    """The names of a page's headings, as they are spelled in links, and the ids of `<a id="C4"></a>`."""
     text = _FENCE.sub("", path.read_text(encoding="utf-8"))
     headings = re.findall(r"^#{1,6}\s+(.+?)\s*#*$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    named = set(re.findall(r'<a id="([\w-]+)"></a>', text))
+    return named | {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
 def links(path):
