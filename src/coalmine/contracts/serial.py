@@ -33,6 +33,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
+    if isinstance(value, Attendance):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)} | {"text": str(value)}
     if isinstance(value, Description):
         return plain(value.to_dict())
     return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.name not in FUNCTIONS}
@@ -88,6 +90,7 @@ def _caveat(value: dict[str, Any], where: str) -> Caveat:
     code, data = from_plain(str, value.get("code"), f"{where}.code"), value.get("data")
     if not isinstance(data, dict):
         raise ValueError(f"{where}.data must be an object, found {str(data)[:40]!r}")
+    data = {name: _INFINITE.get(item, item) if isinstance(item, str) else item for name, item in data.items()}
     try:
         return Caveat(code, data if code in CAVEATS else {"name": value.get("name", "note"), "text": value.get("text", code)})
     except (KeyError, TypeError, ValueError, AttributeError):
