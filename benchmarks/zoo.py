@@ -16,7 +16,7 @@ from coalmine.contracts import plain
 from coalmine.progress import track
 from coalmine.report.style import BLUE, GREEN, MUTED, ORANGE, drawing, house_style, svg
 from coalmine.report.words import number
-from coalmine.zoo import BUGS, SETTINGS, Exam, examine
+from coalmine.zoo import BUGS, SETTINGS, Study, audit_all
 from coalmine.zoo.page import page
 from coalmine.zoo.power import CANARIES, NOISE, Point, check, curve
 from coalmine.zoo.study import Row, most_false_alarms
@@ -55,7 +55,7 @@ def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
-def tables(exam: Exam) -> dict[str, str]:
+def tables(exam: Study) -> dict[str, str]:
     rows = {kind: [row for row in exam.rows if row.visible is kind] for kind in (True, False, None)}
     bugs = [
         (
@@ -96,7 +96,7 @@ def code(name: str) -> str:
     return f"<!-- not run -->\n```python\n{source.strip()}\n```"
 
 
-def inmates() -> str:
+def bugs() -> str:
     said = []
     for name, each in BUGS.items():
         about = f"*Source.* {each.source} *Setting.* {SETTINGS[each.setting].about}."
@@ -137,7 +137,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("docs/zoo.md"))
     config = parser.parse_args()
     began = time.monotonic()
-    exam = examine(seeds=config.seeds, correct=config.correct, workers=config.workers, track=lambda items: track(items, "zoo"))
+    how = {"seeds": config.seeds, "correct": config.correct, "workers": config.workers}
+    exam = audit_all(**how, track=lambda items: track(items, "zoo"))
     checked = check(runs=config.power, workers=config.workers, track=lambda items: track(items, "power"))
     minutes = (time.monotonic() - began) / 60
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -148,7 +149,7 @@ def main() -> None:
     print(f"{minutes:.1f} minutes, {work:.1f} minutes of one core")
     folder = config.output.parent
     text = Path(__file__).with_name("zoo.md.in").read_text(encoding="utf-8")
-    known = {**tables(exam), **power_tables(checked), "CODE": inmates()}
+    known = {**tables(exam), **power_tables(checked), "CODE": bugs()}
     known |= {
         "MINUTES": f"{minutes:.0f}",
         "WORK": f"{work:.0f}",

@@ -146,12 +146,12 @@ def hostile(finished, tmp_path_factory):
     out = tmp_path_factory.mktemp("hostile") / "run"
     shutil.copytree(finished(), out)
     result = json.loads((out / "result.json").read_text())
-    result["caveats"].append(f"{HOSTILE}: {HOSTILE}")
+    result["caveats"].append({"code": HOSTILE, "data": {}, "name": HOSTILE, "text": HOSTILE})
     result["versions"][HOSTILE] = HOSTILE
     result["bounds"][0] |= {"method": HOSTILE, "multiplicity": HOSTILE, "assumptions": [HOSTILE]}
     result["claim"] |= {"accountant": HOSTILE, "assumptions": [HOSTILE]}
     result["claim"]["game"] = dict.fromkeys(result["claim"]["game"], HOSTILE)
-    result["verdict"]["reason"] = HOSTILE
+    result["verdict"] |= {"reason": HOSTILE, "code": HOSTILE}
     result["views"][0]["view"] = HOSTILE
     result["training"] |= {"model": HOSTILE, "participation": HOSTILE, "model_sha256": HOSTILE}
     result["training"]["in_words"] = dict.fromkeys(("training", "learned", "canaries"), HOSTILE)

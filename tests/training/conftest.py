@@ -19,13 +19,24 @@ from coalmine.workers import Workers
 SMALL = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0", "mechanism.clip_norm=0.1")  # 0.1: about half are cut
 
 
+class Done:
+    """A round with all that was observed of it within reach."""
+
+    def __init__(self, finished: Round):
+        self._finished = finished
+
+    def __getattr__(self, name):
+        owner = self._finished if hasattr(self._finished, name) else self._finished.observed
+        return getattr(owner, name)
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A finished run: all rounds, what the canaries saw of them, and what the views make of that."""
 
     job: Federation
     recorder: Recorder
-    done: list[Round]
+    done: list[Done]
     record: MemoryRecord
     delta: float
 
@@ -87,7 +98,7 @@ def _train(*changes, secret_seed=1, mechanism=None, canary_setup=None):
     done, record = [], MemoryRecord()
     with Workers(1, job.work()) as workers:
         for finished in job.rounds_from(0, job.start(), workers):
-            done.append(finished)
+            done.append(Done(finished))
             record.save(finished.number + 1, {}, recorder.rows(finished.observed), finished.observed.record)
     return Trained(job, recorder, done, record, config.privacy.delta)
 

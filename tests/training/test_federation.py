@@ -13,7 +13,6 @@ from scipy import special, stats
 
 from coalmine import accounting, training
 from coalmine._random import stream
-from coalmine.accounting import plain_gaussian
 from coalmine.audit.statements import Measured, audit_views
 from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import Contribution
@@ -35,7 +34,7 @@ SMALL = ("canaries.pool=60", "participation.rounds=3", "participation.epochs=1",
 @pytest.mark.parametrize("family", ["transform", "sphere"])
 def test_canaries_as_vectors_give_the_release_of_the_fast_path(train, family, clipping):
     """The same round from the same state, with noise: equal up to the rounding of float32 canaries, k_t of them."""
-    changes = (*SMALL, f"canaries.family={family}", f"privacy.adaptive_clipping={str(clipping == 'adaptive').lower()}")
+    changes = (*SMALL, f"canaries.family={family}", f"mechanism.kind={'adaptive' if clipping == 'adaptive' else 'gaussian'}")
     fast, slow = (train(*changes, f"canaries.full_vectors={word}", secret_seed=7) for word in ("false", "true"))
     for quick, full in zip(fast.done, slow.done, strict=True):
         count, scale = quick.record["canaries"], quick.release.clip_norm / quick.release.denominator
@@ -135,9 +134,8 @@ def test_replacing_canaries_take_places_and_keep_the_cohort(train):
         assert mine.record["canaries"] == theirs.record["canaries"]
         assert mine.record["clients"] == max(theirs.record["clients"] - theirs.record["canaries"], 0)
     assert replacing.claim("known-others").game.relation == "replace-one"
-    assert replacing.claim("known-others") == accounting.claim(
-        Periods(1), noise_multiplier=0.5, delta=1e-5, relation="replace-one"
-    )
+    expected = accounting.claim(Periods(1), noise_multiplier=0.5, delta=1e-5, relation="replace-one")
+    assert replace(replacing.claim("known-others"), description=expected.description) == expected
 
 
 def test_over_long_canaries_move_an_adaptive_clip_norm_and_it_shows(train):
@@ -251,7 +249,8 @@ def test_claims_are_those_of_the_canaries_and_of_the_adversary(train, kind):
     trained = train(*SMALL, "participation.rounds=6", "mechanism.noise_multiplier=2", *changes)
     how = {"noise_multiplier": 2.0, "delta": 1e-5}
     for name, known in (("final-model", False), ("every-release", False), ("known-rounds", True), ("known-others", True)):
-        assert trained.claim(name) == accounting.claim(pattern, rounds_known=known, **how)
+        expected = accounting.claim(pattern, rounds_known=known, **how)
+        assert replace(trained.claim(name), description=expected.description) == expected
         assert trained.scores(name).game == trained.claim(name).game
     if isinstance(pattern, Repeated):
         analytic = float(gaussian_epsilon(0.0, 1.0, pattern.times**0.5 / 2.0, 1.0, 1e-5))
@@ -297,7 +296,7 @@ def test_under_sampling_the_claim_on_the_way_is_for_known_rounds(tmp_path):
     config = read_config("tiny", changes)
     for event in _events(config, tmp_path / "run", 1):
         pattern = Poisson(0.2, event["round"] + 1)
-        expected = accounting.claim(pattern, plain_gaussian(2.0), delta=1e-5, rounds_known=True).epsilon
+        expected = accounting.claim(pattern, noise_multiplier=2.0, delta=1e-5, rounds_known=True).epsilon
         assert event["epsilon_claimed"] == pytest.approx(expected)
         assert event.get("epsilon_measured", 0.0) < expected
 
@@ -334,12 +333,12 @@ def test_a_layer_without_noise_is_located(train):
     wrong = train(*wide, noise, mechanism=BareLayer(0.1, 1.0, bare=layers[target].place))
     results = [_by_layers(trained) for trained in (right, wrong)]
     assert [result.verdict.word == "VIOLATED" for result in results] == [False, True]
-    assert results[1].setting["view"] == f"known others, within {target}"
+    assert (results[1].setting["view"], results[1].setting["layer"]) == ("known-others", target)
     for result in results:
         assert {result.bound.confidence, *(view.bound.confidence for view in result.views)} == {1 - 0.05 / 3}
-        assert {result.setting["view"], *(view.view for view in result.views)} == {
-            "known-others",
-            *(f"known others, within {name}" for name in layers),
+        assert {result.setting["layer"], *(view.layer for view in result.views)} == {
+            None,
+            *layers,
         }
         assert any(caveat.startswith("layers: this is one of 3") for caveat in result.caveats)
 

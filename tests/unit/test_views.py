@@ -59,7 +59,7 @@ def schedule(pattern, pool=30, rounds=16, seed=1):
 def test_the_game_of_a_view_is_that_of_its_claim(view, pattern):
     taking_part = schedule(pattern)
     found = view.claim(taking_part, plain_gaussian(2.0), delta=DELTA)
-    assert isinstance(view) and found.game == view.game(taking_part)
+    assert found.game == view.game(taking_part)
     sampled = isinstance(pattern, (Poisson, FixedSize))
     assert found.game.knowledge == ("rounds unknown" if sampled and not view.knows_rounds else "rounds known")
     assert found.game.participation == str(pattern)
@@ -282,7 +282,7 @@ def test_a_group_limits_what_is_seen():
     taking_part = Schedule(Once(), 5, (np.arange(5),), np.array([True, False, True, False, True]))
     rows = stack([seen], kind="mean", rounds=[0], amplitude=1.0, pool=5, dim=600, group="layer", norm_in_group=norm_in_group)
     scores = KnownRounds().scores(rows, taking_part, canaries)
-    assert scores.view == "known rounds, within layer" and scores.null == CosineNull(600) and scores.dim == 600
+    assert (scores.view, scores.layer) == ("known-rounds", "layer") and scores.null == CosineNull(600) and scores.dim == 600
     assert scores.value == approx(seen.inner[:5] / seen.norm)
 
 
@@ -333,6 +333,7 @@ def test_patterns_that_coincide_are_filtered_once():
 
 
 def test_every_view_is_listed_and_says_what_it_sees():
-    assert {kind().needs for kind in VIEWS.values()} == {"total_change", "mean", "residual"}
+    assert {kind.needs for kind in VIEWS.values()} == {"total_change", "mean", "residual", "model", "step"}
+    assert all(kind.key == key and kind.adversary for key, kind in VIEWS.items())
     assert WholeModel().needs == "model" and EveryStep().needs == "step"
     assert len({view.key for view in ALL}) == len(ALL)

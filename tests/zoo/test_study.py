@@ -11,12 +11,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from coalmine.audit.conclude import conclude
 from coalmine.estimators.power import plan
 from coalmine.gaussian import gaussian_epsilon
-from coalmine.zoo import BUGS, SETTINGS, audit_once, examine, listing
+from coalmine.zoo import BUGS, SETTINGS, audit_all, audit_once, listing
 from coalmine.zoo.page import page
 from coalmine.zoo.power import TooLittle, check, curve
-from coalmine.zoo.study import Exam, Paper, Row, most_false_alarms
+from coalmine.zoo.study import Row, SeedVerdict, Study, most_false_alarms
 
 VISIBLE = [name for name, each in BUGS.items() if each.visible]
 BLIND = [name for name, each in BUGS.items() if not each.visible]
@@ -34,7 +35,7 @@ def test_a_bug_that_can_be_seen_is_caught_and_located(name):
         result = audit_once(SETTINGS[each.setting], each, seed)
         assert result.verdict.word == "VIOLATED", seed
         if each.where is not None:
-            assert result.setting["view"].endswith(f"within {each.where}"), seed
+            assert result.setting["layer"] == each.where, seed
 
 
 @pytest.mark.parametrize("name", BLIND)
@@ -82,7 +83,7 @@ class ChoosesItsClaim:
 
     def conclude(self, scorer):
         lower = replace(scorer, stated=replace(scorer.stated, epsilon=0.01))
-        return lower.conclude(lower.deciding(), ())
+        return conclude(lower)
 
 
 def test_an_auditor_cannot_choose_the_claim():
@@ -129,10 +130,10 @@ def test_bare_quantiles_are_seen_by_looking_at_the_clip_norms():
 
         class Looks:
             def observe(self, finished, seen=seen):
-                seen.append((finished.observed.release, finished.observed.record))
+                seen.append((finished.release, finished.record))
 
             def conclude(self, scorer):
-                return scorer.conclude(scorer.deciding(), ())
+                return conclude(scorer)
 
         audit_once(setting, each, 0, Looks)
         mechanism, recovered = job.mechanism, []
@@ -178,7 +179,7 @@ def test_the_curve_rises_with_the_factor_and_with_canaries():
     assert TooLittle(2.0).into(SETTINGS["once"].job(0), 0).mechanism.update_noise_multiplier == 0.25
 
 
-def test_every_inmate_says_two_sentences_and_shows_the_right_line():
+def test_every_bug_says_two_sentences_and_shows_the_right_line():
     for each in BUGS.values():
         assert each.fault.endswith(".") and each.seen.endswith(".") and each.fault != each.seen, each.name
         assert each.source.endswith("."), each.name
@@ -195,8 +196,8 @@ def test_the_listing_explains_all_and_shows_the_code_of_those_that_are_named():
         listing(["half-nois"])
 
 
-def paper(word, view="known-others"):
-    return Paper(0, word, view, 1.0, 2.0, "band")
+def paper(word, layer=None):
+    return SeedVerdict(0, word, "known-others", layer, 1.0, 2.0, "band")
 
 
 def test_what_passes_the_examination():
@@ -204,17 +205,17 @@ def test_what_passes_the_examination():
     assert Row("bug", "once", (paper("VIOLATED"),) * 19 + (paper("CONSISTENT"),), True).passed
     assert not Row("bug", "once", (paper("VIOLATED"),) * 18 + (paper("CONSISTENT"),) * 2, True).passed
     assert not Row("bug", "layers", (paper("VIOLATED"),) * 20, True, "dense4").passed
-    assert Row("bug", "layers", (paper("VIOLATED", "known others, within dense4"),) * 20, True, "dense4").passed
+    assert Row("bug", "layers", (paper("VIOLATED", "dense4"),) * 20, True, "dense4").passed
     assert Row("bug", "once", (paper("CONSISTENT"),) * 20, False).passed
     accused = (paper("VIOLATED"),) * 20 + (paper("CONSISTENT"),) * 180
     assert Row("correct: once", "once", accused, None).passed
     assert not Row("correct: once", "once", (paper("VIOLATED"), *accused[:-1]), None).passed
-    assert not Exam((Row("bug", "once", (paper("CONSISTENT"),), True),)).passed
+    assert not Study((Row("bug", "once", (paper("CONSISTENT"),), True),)).passed
 
 
 def test_an_examination_is_the_same_with_any_number_of_workers_and_makes_a_page():
     one, two = (
-        examine(["half-noise", "bare-quantile", "half-noise"], seeds=2, correct=1, workers=workers) for workers in (1, 2)
+        audit_all(["half-noise", "bare-quantile", "half-noise"], seeds=2, correct=1, workers=workers) for workers in (1, 2)
     )
     assert one.to_json() == two.to_json()
     assert one.passed and [row.caught for row in one.rows] == [2, 0, 0, 0]

@@ -10,8 +10,8 @@ from coalmine.cli.speech import AsJson, Quiet, say, show
 
 def zoo(
     names: Annotated[list[str] | None, typer.Argument(help="Inmates; none: all of them.", metavar="NAME …")] = None,
-    only_list: Annotated[bool, typer.Option("--list", help="Explain the inmates; those that are named, with code.")] = False,
-    seeds: Annotated[int, typer.Option(help="Runs of each inmate, with secret seeds 0, 1, 2, …")] = 20,
+    only_list: Annotated[bool, typer.Option("--list", help="Explain the bugs; those that are named, with code.")] = False,
+    seeds: Annotated[int, typer.Option(help="Runs of each bug, with secret seeds 0, 1, 2, …")] = 20,
     correct: Annotated[int, typer.Option(help="Runs of the correct twin of each setting.")] = 20,
     workers: Annotated[int, typer.Option(help="Processes; they change the time and nothing else.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Directory for zoo.html and zoo.json; default runs/zoo.")] = None,
@@ -29,7 +29,7 @@ def zoo(
     from coalmine import _validate
     from coalmine.cli import options
     from coalmine.progress import track
-    from coalmine.zoo import examine, listing
+    from coalmine.zoo import audit_all, listing
     from coalmine.zoo.page import page
 
     if only_list:
@@ -40,7 +40,7 @@ def zoo(
         _validate.whole(name, count, least=least)
     where = options.free_directory("zoo") if out is None else out
     where.mkdir(parents=True, exist_ok=True)
-    found = examine(
+    found = audit_all(
         names or (),
         seeds=seeds,
         correct=correct,

@@ -14,18 +14,18 @@ The noise is drawn once and added in every round.
 from coalmine.zoo import clipping, noise, sampling
 from coalmine.zoo.bug import BUGS, Bug, listing
 from coalmine.zoo.settings import SETTINGS, Setting
-from coalmine.zoo.study import Auditor, Exam, audit_once, examine
+from coalmine.zoo.study import Auditor, Study, audit_all, audit_once
 
 __all__ = [
     "BUGS",
     "SETTINGS",
     "Auditor",
     "Bug",
-    "Exam",
     "Setting",
+    "Study",
+    "audit_all",
     "audit_once",
     "clipping",
-    "examine",
     "listing",
     "noise",
     "sampling",

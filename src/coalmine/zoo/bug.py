@@ -1,4 +1,4 @@
-"""What an inmate of the zoo is: a correct federation in, the same with one bug out, and what is known about that bug."""
+"""What an bug of the zoo is: a correct federation in, the same with one bug out, and what is known about that bug."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WrongClaim(Protocol):
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug, the setting in which it is examined, where it comes from, and what to expect."""
+    """A bug, the setting in which it is audited, where it comes from, and what to expect."""
 
     name: str
     setting: str  # of `coalmine.zoo.settings.SETTINGS`
@@ -95,16 +95,16 @@ class Replacing:
 class Listing:
     """Inmates explained, in words or as JSON."""
 
-    inmates: tuple[Bug, ...]
+    bugs: tuple[Bug, ...]
     with_code: bool
 
     def __str__(self) -> str:
-        return "\n\n".join(self._entry(each) for each in self.inmates)
+        return "\n\n".join(self._entry(each) for each in self.bugs)
 
     def to_json(self) -> str:
         """As one JSON document."""
         words = ("name", "setting", "fault", "seen", "source", "visible", "instead", "where")
-        return json.dumps([{word: getattr(each, word) for word in words} for each in self.inmates], indent=2) + "\n"
+        return json.dumps([{word: getattr(each, word) for word in words} for each in self.bugs], indent=2) + "\n"
 
     def _entry(self, each: Bug) -> str:
         said = [f"{each.name}" + ("" if each.visible else " (cannot be seen)"), f"  {each.fault} {each.seen}"]

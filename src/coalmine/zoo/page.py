@@ -1,4 +1,4 @@
-"""The examination as a page: every inmate beside its claim, its first run as number lines."""
+"""The study as a page: every bug beside its claim, its first run as number lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from coalmine.report.compare import Audited
 from coalmine.report.compare import page as comparison
 from coalmine.zoo.bug import BUGS
 from coalmine.zoo.settings import SETTINGS
-from coalmine.zoo.study import Exam, most_false_alarms
+from coalmine.zoo.study import Study, most_false_alarms
 
 _LEAD = (
     "Differentially private training with one known bug each, and correct training in the same settings. A run is caught if "
@@ -14,7 +14,7 @@ _LEAD = (
 )
 
 
-def page(exam: Exam) -> str:
+def page(exam: Study) -> str:
     """One self-contained page."""
     first = dict(exam.results)
     audits = []
@@ -26,7 +26,7 @@ def page(exam: Exam) -> str:
         if row.visible is False:
             what += " This audit cannot see it."
         if row.visible is None:
-            what += f" Fewer than {most_false_alarms(len(row.papers)) + 1} may be accused."
+            what += f" Fewer than {most_false_alarms(len(row.papers)) + 1} may be false alarms."
         seen = f"{row.papers[0].method}, {row.view}"
         columns = {"caught": f"{row.caught} of {len(row.papers)}", "seen by": seen, "what": what}
         audits.append(Audited(row.name, first[row.name], columns))

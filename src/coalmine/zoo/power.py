@@ -94,7 +94,7 @@ def check(
 ) -> list[Point]:
     """The same chance in real runs, secret seeds 0, 1, 2, …"""
     tasks: list[Case] = [
-        (_setting(noise, count), _inmate(factor), seed) for noise, count, factor in points for seed in range(runs)
+        (_setting(noise, count), _bug(factor), seed) for noise, count, factor in points for seed in range(runs)
     ]
     found = [result for _, result in run_all(tasks, workers=workers, track=track)]
     checked = []
@@ -109,5 +109,5 @@ def _setting(noise: float, inserted: int) -> Setting:
     return Setting("once", f"noise {noise:g}, about {inserted} canaries", changes)
 
 
-def _inmate(factor: float) -> Bug:
+def _bug(factor: float) -> Bug:
     return Bug(f"{factor:g} times too little noise", "once", TooLittle(factor), "")

@@ -1,6 +1,6 @@
-"""The settings of the examination: what is trained, and the one statement that decides, named before any run.
+"""The settings of the study: what is trained, and the one statement that decides, named before any run.
 
-All are the preset `zoo` with changes. Each is sat by a correct twin as well, which must not be accused.
+All are the preset `zoo` with changes. Each is also trained correctly; an alarm there is a false one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The examination: every inmate and its correct twin sit in front of the auditor, with one secret seed after the other.
+"""The study: an auditor audits each bug and the correct twin of its setting, with one secret seed after the other.
 
 A bug is caught in a run whose verdict is VIOLATED. Runs are real ones, in memory; the statement that decides was named by the
-setting before. Another auditor can be examined in place of ours: it sees every round and says whether the claim is false.
+setting before. Another auditor can be studied in place of ours: it sees every round and says whether the claim is false.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from coalmine.zoo.bug import BUGS, Bug, WrongClaim
 from coalmine.zoo.settings import SETTINGS, Setting
 
 CAUGHT = 0.95  # of the runs of a bug that can be seen
-RISK = 0.05  # of accusing a correct run, at the confidence of the statements
-UNLIKELY = 0.001  # the chance that a right auditor fails the examination of correct runs
+RISK = 0.05  # of a false alarm, at the confidence of the statements
+UNLIKELY = 0.001  # the chance that a right auditor fails the study of correct runs
 _AT_ONCE = 32  # runs between two signs of progress: workers wait for each other there
 Case = tuple[Setting, Bug | None, int]  # one run: where, what bug, and the secret seed
 
 
 class Auditor(Protocol):
-    """Whoever is examined: sees every round of a run, then says what it proves."""
+    """Whoever is studied: sees every round of a run, then says what it proves."""
 
     def observe(self, seen: Observed) -> None:
         """One round: what was released, and all that adversaries may know."""
@@ -57,7 +57,7 @@ class Coalmine:
 
 
 @dataclass(frozen=True)
-class Paper:
+class SeedVerdict:
     """What one run came to."""
 
     seed: int
@@ -78,14 +78,14 @@ def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[
     spec, right = setting.config.spec, setting.job(seed)
     job = right if bug is None else bug.kind.into(right, seed)
     stated = claimed(setting, right, bug)
-    examined = auditor()
-    seen = run_in_memory(spec, job, seed, examined.observe)
-    result = examined.conclude(replace(seen, stated=stated))
+    watching = auditor()
+    seen = run_in_memory(spec, job, seed, watching.observe)
+    result = watching.conclude(replace(seen, stated=stated))
     if result.claim is None or result.claim.epsilon != stated.epsilon:
         raise ValueError(
-            f"the claim of this examination is epsilon = {stated.epsilon:g}; the auditor compared with "
+            f"the claim of this setting is epsilon = {stated.epsilon:g}; the auditor compared with "
             f"{result.claim.epsilon if result.claim else None}. Auditors measure, they do not choose the claim: take it from "
-            "`examination.stated`."
+            "`scorer.stated`."
         )
     return result
 
@@ -102,11 +102,11 @@ def claimed(setting: Setting, right: Federation, bug: Bug | None) -> Claim:
 
 @dataclass(frozen=True)
 class Row:
-    """All runs of one inmate, or of the correct twin of a setting."""
+    """All runs of one bug, or of the correct twin of a setting."""
 
     name: str
     setting: str
-    papers: tuple[Paper, ...]
+    papers: tuple[SeedVerdict, ...]
     visible: bool | None  # None: correct
     where: str | None = None
 
@@ -146,15 +146,15 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Exam:
-    """The rows of an examination."""
+class Study:
+    """The rows of a study."""
 
     rows: tuple[Row, ...]
     results: tuple[tuple[str, AuditResult], ...] = field(default=(), repr=False)  # the first run of every row, to be shown
 
     @property
     def passed(self) -> bool:
-        """Whether all that can be seen was caught, and what is right was not accused."""
+        """Whether all that can be seen was caught, and correct runs gave no more false alarms than they may."""
         return all(row.passed for row in self.rows)
 
     def to_json(self) -> str:
@@ -200,7 +200,7 @@ def _line(row: Row) -> str:
 
 
 def most_false_alarms(runs: int) -> int:
-    """Correct runs that may be accused: fewer than the 0.999 quantile of Binomial(runs, 0.05).
+    """False alarms that correct runs may give: fewer than the 0.999 quantile of Binomial(runs, 0.05).
 
     >>> most_false_alarms(200), most_false_alarms(20)
     (20, 4)
@@ -210,7 +210,7 @@ def most_false_alarms(runs: int) -> int:
     return max(int(binom.ppf(1 - UNLIKELY, runs, RISK)) - 1, 0)
 
 
-def examine(
+def audit_all(
     names: Sequence[str] = (),
     *,
     seeds: int = 20,
@@ -218,7 +218,7 @@ def examine(
     workers: int = 2,
     auditor: Callable[[], Auditor] = Coalmine,
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
-) -> Exam:
+) -> Study:
     """Inmates by their names (none: all), and the correct twins of their settings, each with secret seeds 0, 1, 2, …
 
     `track` wraps the sequence of batches of runs, for a progress bar.
@@ -231,17 +231,17 @@ def examine(
     settings = list(dict.fromkeys(bug.setting for bug in chosen)) if names else list(SETTINGS)
     tasks: list[Case] = [(SETTINGS[each.setting], each, seed) for each in chosen for seed in range(seeds)]
     tasks += [(SETTINGS[setting], None, seed) for setting in settings for seed in range(correct)]
-    papers: dict[str, list[Paper]] = {}
+    papers: dict[str, list[SeedVerdict]] = {}
     about: dict[str, tuple[Setting, Bug | None, AuditResult]] = {}
     for (setting, each, seed), result in run_all(tasks, workers=workers, auditor=auditor, track=track):
         name = each.name if each is not None else f"correct: {setting.name}"
-        papers.setdefault(name, []).append(_paper(seed, result))
+        papers.setdefault(name, []).append(_seed_verdict(seed, result))
         about.setdefault(name, (setting, each, result))
     rows = []
     for name, (setting, each, _) in about.items():
         known = (each.visible, each.where) if each is not None else (None, None)
         rows.append(Row(name, setting.name, tuple(papers[name]), *known))
-    return Exam(tuple(rows), tuple((name, result) for name, (_, _, result) in about.items()))
+    return Study(tuple(rows), tuple((name, result) for name, (_, _, result) in about.items()))
 
 
 def run_all(
@@ -253,21 +253,21 @@ def run_all(
 ) -> Iterator[tuple[Case, AuditResult]]:
     """All runs in several processes, each with its result, in the order of the tasks."""
     batches = [tasks[first : first + _AT_ONCE] for first in range(0, len(tasks), _AT_ONCE)]
-    with Workers(workers, _Hall(auditor)) as hall:
+    with Workers(workers, _Work(auditor)) as hall:
         for batch in track(batches):
             for task, text in zip(batch, hall.map(batch), strict=True):
                 yield task, AuditResult.from_json(text)
 
 
-def _paper(seed: int, result: AuditResult) -> Paper:
+def _seed_verdict(seed: int, result: AuditResult) -> SeedVerdict:
     word = result.verdict.word if result.verdict is not None else "NO CLAIM"
     claim = result.claim.epsilon if result.claim is not None else math.inf
     setting = result.setting
-    return Paper(seed, word, setting["view"], setting["layer"], result.bound.epsilon, claim, result.method)
+    return SeedVerdict(seed, word, setting["view"], setting["layer"], result.bound.epsilon, claim, result.method)
 
 
 @dataclass(frozen=True)
-class _Hall:
+class _Work:
     """The work of a process: one run after the other."""
 
     auditor: Callable[[], Auditor]
