@@ -11,21 +11,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coalmine.papers.assumptions import NEEDS, needs_of
-from coalmine.papers.experiment import Ask, Experiment
-from coalmine.papers.outcome import MADE, Check, Outcome, Row, in_order
-from coalmine.papers.registry import EXPERIMENTS, experiment, listing
-from coalmine.papers.saving import folder_of, save
+from coalmine.papers.kit.experiment import Ask, Experiment
+from coalmine.papers.kit.paper_result import MADE, PaperCheck, PaperResult, PaperRow
+from coalmine.papers.kit.registry import EXPERIMENTS, experiment, listing
+from coalmine.papers.kit.rules import in_order
+from coalmine.papers.kit.saving import folder_of, save
+from coalmine.papers.one_shot.assumptions import NEEDS, needs_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "papers"
 ROWS = (
-    Row("first, noise 0.1", "9.89 ± 0.71", 9.8, 0.7, "exact", "z +0.1", {"noise": 0.1}),
-    Row("second | pipe", "", None, note="no such number", place={"noise": 0.0}),
-    Row("third", "45800", 46_321.0, 10.0, "differs", place={"column": "est-all"}),
-    Row("fourth", "inf", float("inf")),
+    PaperRow("first, noise 0.1", "9.89 ± 0.71", 9.8, 0.7, "exact", "z +0.1", {"noise": 0.1}),
+    PaperRow("second | pipe", "", None, note="no such number", place={"noise": 0.0}),
+    PaperRow("third", "45800", 46_321.0, 10.0, "differs", place={"column": "est-all"}),
+    PaperRow("fourth", "inf", float("inf")),
 )
-OUTCOME = Outcome(
-    "made-up", "A table", ROWS, "standard deviation", (Check("a thing", True), Check("another", False)), ("a note",)
+OUTCOME = PaperResult(
+    "made-up", "A table", ROWS, "standard deviation", (PaperCheck("a thing", True), PaperCheck("another", False)), ("a note",)
 )
 
 
@@ -52,7 +53,7 @@ def test_as_text():
     ],
 )
 def test_an_error_is_seen(ours, error, shown):
-    assert Row("a number", "", ours, error).shown == shown
+    assert PaperRow("a number", "", ours, error).shown == shown
 
 
 def test_files_of_an_experiment(tmp_path):
@@ -155,8 +156,8 @@ def test_published_results_are_whole(path):
     assert found["schema"] == "coalmine-paper/1" and found["name"] == path.stem
     page = path.with_suffix(".md").read_text(encoding="utf-8")
     assert found["title"] in page and found["about"]["command"] in page
-    rows, checks = (tuple(kind(**each) for each in found[name]) for kind, name in ((Row, "rows"), (Check, "checks")))
-    whole = Outcome(found["name"], found["title"], rows, found["error"], checks, tuple(found["notes"]), found["about"])
+    rows, checks = (tuple(kind(**each) for each in found[name]) for kind, name in ((PaperRow, "rows"), (PaperCheck, "checks")))
+    whole = PaperResult(found["name"], found["title"], rows, found["error"], checks, tuple(found["notes"]), found["about"])
     assert path.with_suffix(".csv").read_text(encoding="utf-8") == whole.to_csv()
     table = whole.to_markdown().partition(MADE)[0]  # drawings stand between
     assert page.startswith(table)
@@ -170,7 +171,7 @@ def test_where_nothing_can_be_written_is_found_out_first(tmp_path):
 
 
 def test_drawings_have_labels_that_can_be_read(tmp_path):
-    wide = replace(OUTCOME, rows=tuple(Row(f"row {value}", f"{value}", 2 * value) for value in (0.001, 1.0, 1000.0)))
+    wide = replace(OUTCOME, rows=tuple(PaperRow(f"row {value}", f"{value}", 2 * value) for value in (0.001, 1.0, 1000.0)))
     drawing = save(wide, tmp_path)[2].read_text()
     assert "mathdefault" not in drawing and ">1000<" in drawing.replace(" ", "").replace("\n", "")
 

@@ -3,13 +3,13 @@
 ICLR: Andrew et al., "One-shot empirical privacy estimation for federated learning" (ICLR 2024). v1: its first version.
 """
 
-from coalmine.papers.modelled import Printed
-from coalmine.papers.noise_model import Run
+from coalmine.papers.one_shot.modelled import PrintedTable
+from coalmine.papers.one_shot.noise_model import PureNoiseRun
 
 SIMULATIONS = 50  # or runs, behind every mean that the papers print
 STACK_OVERFLOW_DELTA = 341_000**-1.1
 EMNIST_DELTA = 3383**-1.1
-_STACK_OVERFLOW = Run(noise=1.0, dim=4_050_748, rounds=2048, canaries=1000)
+_STACK_OVERFLOW = PureNoiseRun(noise=1.0, dim=4_050_748, rounds=2048, canaries=1000)
 _ICLR = {"lo-all": "lo-all", "est-all": "est-all", "lo-final": "lo-final", "est-final": "est-final"}
 _V1 = {**_ICLR, "est-all": "v1-est-all", "est-final": "v1-est-final"}
 
@@ -18,7 +18,7 @@ TABLE1 = {  # noise multiplier -> mean ± standard deviation by dimension
     1.54: {10_000: "3.00 ± 0.46", 100_000: "3.00 ± 0.31", 1_000_000: "2.96 ± 0.15", 10_000_000: "3.00 ± 0.08"},
     4.22: {10_000: "0.98 ± 0.41", 100_000: "1.05 ± 0.23", 1_000_000: "0.99 ± 0.14", 10_000_000: "1.00 ± 0.07"},
 }
-TABLE2 = Printed(
+TABLE2 = PrintedTable(
     "table 2",
     STACK_OVERFLOW_DELTA,
     _STACK_OVERFLOW,
@@ -30,10 +30,10 @@ TABLE2 = Printed(
     },
     _ICLR,
 )
-TABLE5 = Printed(
+TABLE5 = PrintedTable(
     "table 5",
     EMNIST_DELTA,
-    Run(noise=1.0, dim=1_206_590, rounds=498, canaries=1000),
+    PureNoiseRun(noise=1.0, dim=1_206_590, rounds=498, canaries=1000),
     {
         0.0: ("inf", "6.25", "48300", "3.86", "5.72"),
         0.16: ("33.8", "2.87", "17.9", "1.01", "1.20"),
@@ -45,7 +45,7 @@ TABLE5 = Printed(
     _ICLR,
 )
 V1_TABLE3 = (
-    Printed(  # Table 3 of the first version; its Table 2 has the accuracies, which the ICLR paper prints again as Table 3
+    PrintedTable(  # Table 3 of the first version; its Table 2 has the accuracies, which the ICLR paper prints again as Table 3
         "v1, epsilons by noise",
         STACK_OVERFLOW_DELTA,
         _STACK_OVERFLOW,

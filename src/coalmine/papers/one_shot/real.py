@@ -7,27 +7,30 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from coalmine.papers.checking import TOGETHER, compared, left_in_all, one_by_one, views_of
-from coalmine.papers.experiment import Ask
-from coalmine.papers.making import obtain
-from coalmine.papers.modelled import COLUMNS, Printed
-from coalmine.papers.noise_model import Run, Simulated, measure
-from coalmine.papers.outcome import Check, Part, Row, in_order, number
-from coalmine.papers.trained import Trained, records, seconds_of
+from coalmine.contracts.sentences import view_name
+from coalmine.papers.kit.checking import TOGETHER, one_by_one
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.paper_result import PaperCheck, PaperRow, ResultPart, number
+from coalmine.papers.kit.rules import in_order
+from coalmine.papers.kit.trained import records, seconds_of
+from coalmine.papers.one_shot.modelled import COLUMNS, PrintedTable
+from coalmine.papers.one_shot.noise_model import PureNoiseRun, Simulated, measure
+from coalmine.papers.one_shot.run_checks import compared, left_in_all, views_of
+from coalmine.papers.one_shot.trained import OneShotRun, obtain
 from coalmine.training.config import Config
 
 Family = Callable[[Ask, float], tuple[str, Config]]
 
 
-def by_noise(ask: Ask, family: Family, noises: Sequence[float]) -> dict[float, Trained]:
+def by_noise(ask: Ask, family: Family, noises: Sequence[float]) -> dict[float, OneShotRun]:
     """A run for every noise, canaries once."""
     runs = obtain(ask, dict(family(ask, noise) for noise in noises))
     return dict(zip(noises, runs.values(), strict=True))
 
 
-def epsilons(ask: Ask, printed: Printed, real: Mapping[float, Trained], data: str, note: str) -> Part:
+def epsilons(ask: Ask, printed: PrintedTable, real: Mapping[float, OneShotRun], data: str, note: str) -> ResultPart:
     """The part of a table of epsilons by noise that trains; `data` is on what, in words."""
-    return Part(
+    return ResultPart(
         [*epsilon_rows(ask, printed, real, data), *own_rows(real, data)],
         own_checks(real),
         (note, TOGETHER),
@@ -36,7 +39,7 @@ def epsilons(ask: Ask, printed: Printed, real: Mapping[float, Trained], data: st
     )
 
 
-def epsilon_rows(ask: Ask, printed: Printed, real: Mapping[float, Trained], data: str) -> list[Row]:
+def epsilon_rows(ask: Ask, printed: PrintedTable, real: Mapping[float, OneShotRun], data: str) -> list[PaperRow]:
     """The papers' four columns; a column has the paper's order, or the numbers that break it differ.
 
     That there is more without noise than with any says nothing of the others: see `apart` of `in_order`.
@@ -54,7 +57,7 @@ def epsilon_rows(ask: Ask, printed: Printed, real: Mapping[float, Trained], data
         for noise, value, error, fits in zip(noises, ours, errors, good, strict=True):
             beside = [f"pure noise at this size: {alone[noise][column]}"] if column in alone.get(noise, {}) else []
             rows.append(
-                Row(
+                PaperRow(
                     f"{data}, noise {noise:g}, {COLUMNS[column]}",
                     printed.value(noise, column),
                     value,
@@ -67,11 +70,11 @@ def epsilon_rows(ask: Ask, printed: Printed, real: Mapping[float, Trained], data
     return sorted(rows, key=lambda row: list(real).index(row.place["noise"]))
 
 
-def _pure_noise(ask: Ask, printed: Printed, noise: float, run: Trained) -> dict[str, str]:
+def _pure_noise(ask: Ask, printed: PrintedTable, noise: float, run: OneShotRun) -> dict[str, str]:
     """By column."""
-    momentum = float(run.evidence.config["server"]["momentum"])
+    momentum = run.config.server.momentum
     inserted, held_out = run.seen.largest.size, run.seen.largest_held_out.size
-    model = Run(noise, run.dim, int(run.finished.training["rounds"]), inserted, momentum, held_out=held_out)
+    model = PureNoiseRun(noise, run.dim, int(run.finished.training["rounds"]), inserted, momentum, held_out=held_out)
     columns = tuple(column for column in COLUMNS if column.endswith("all"))
     seeds = [ask.seed * 1_000_003 + number for number in range(ask.repeat(full=50, quick=5))]
     tasks = [(model, tuple(printed.estimators[column] for column in columns), run.delta, seed) for seed in seeds]
@@ -80,7 +83,7 @@ def _pure_noise(ask: Ask, printed: Printed, noise: float, run: Trained) -> dict[
     return {column: f"{number(each.mean)} ± {number(each.std, each.mean)}" for column, each in found.items()}
 
 
-def own_rows(real: Mapping[float, Trained], data: str) -> list[Row]:
+def own_rows(real: Mapping[float, OneShotRun], data: str) -> list[PaperRow]:
     """Our own statements beside: estimate of whoever knows all others, of whoever knows the rounds, of the final model."""
     rows = []
     for noise, run in real.items():
@@ -89,13 +92,14 @@ def own_rows(real: Mapping[float, Trained], data: str) -> list[Row]:
             at_least = f"at least {bound.epsilon:.3g} ({bound.method}), claim {claim:.3g}"
             value = None if estimate is None else estimate.epsilon
             error = run.error(view)
-            place = {"how": "runs", "noise": noise, "column": view}
+            name = view_name(view)
+            place = {"how": "runs", "noise": noise, "column": name}
             shown = error if math.isfinite(error) else None
-            rows.append(Row(f"{data}, noise {noise:g}, our view: {view}", "", value, shown, note=at_least, place=place))
+            rows.append(PaperRow(f"{data}, noise {noise:g}, our view: {name}", "", value, shown, note=at_least, place=place))
     return rows
 
 
-def own_checks(real: Mapping[float, Trained]) -> list[Check]:
+def own_checks(real: Mapping[float, OneShotRun]) -> list[PaperCheck]:
     """What must be true on real data, for every noise."""
     found = [each for noise, run in real.items() for each in compared(f"noise {noise:g}", noise, run)]
     return one_by_one([*found, left_in_all(real.values())])

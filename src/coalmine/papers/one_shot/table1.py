@@ -18,11 +18,13 @@ import numpy as np
 from coalmine import _validate
 from coalmine.contracts import plain
 from coalmine.gaussian import gaussian_epsilon
-from coalmine.papers.experiment import Ask
-from coalmine.papers.figure4 import compare_runs
-from coalmine.papers.outcome import AGREES, Check, Outcome, Row
-from coalmine.papers.printed import SIMULATIONS, TABLE1
-from coalmine.papers.vectors import direct_rows
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow
+from coalmine.papers.kit.printed import last_digit, read_mean
+from coalmine.papers.kit.rules import AGREES
+from coalmine.papers.one_shot.figure4 import compare_runs
+from coalmine.papers.one_shot.numbers import SIMULATIONS, TABLE1
+from coalmine.papers.one_shot.vectors import direct_rows
 from coalmine.simulation import simulate_gaussian_mechanism
 
 DELTA = 1e-6
@@ -91,25 +93,25 @@ def table1(*, simulations: int = 50, seed: int = 0, ask: Ask | None = None) -> T
     return Table1(simulations, seed, tuple(cells))
 
 
-def experiment(ask: Ask) -> Outcome:
+def reproduce(ask: Ask) -> PaperResult:
     """Table 1 with the exact sampler, the same with the vectors themselves, and Figure 4."""
     table = table1(simulations=ask.repeat(full=50, quick=50), seed=ask.seed, ask=ask)
     direct, runs = direct_rows(ask), compare_runs(ask)
     rows = [_row(cell) for cell in table.cells] + direct + runs.rows
     literal = [cell for cell in table.cells if cell.estimator == "fitted"]
-    return Outcome(
+    return PaperResult(
         name="table1",
         title=f"Table 1, one-shot audits of the Gaussian mechanism: delta = {DELTA:g}, k = sqrt(d), "
         f"{table.simulations} simulations, seed {table.seed}; and Figure 4, canaries in one run or in ten",
         rows=tuple(rows),
         error="standard deviation over simulations",
         checks=(
-            Check(
+            PaperCheck(
                 f"the mean-only estimator agrees with all 12 cells, means and standard deviations within {AGREES:g} standard "
                 f"errors (largest |z| {table.worst('mean'):.1f})",
                 table.worst("mean") <= AGREES,
             ),
-            Check(
+            PaperCheck(
                 "the literal estimator is above the paper in all 12 cells "
                 f"(z of the means {min(cell.z_mean for cell in literal):.1f} to {max(cell.z_mean for cell in literal):.1f})",
                 all(cell.z_mean > 0 for cell in literal),
@@ -123,9 +125,9 @@ def experiment(ask: Ask) -> Outcome:
     )
 
 
-def _row(cell: Cell) -> Row:
+def _row(cell: Cell) -> PaperRow:
     agrees = max(abs(cell.z_mean), abs(cell.z_std)) <= AGREES
-    return Row(
+    return PaperRow(
         what=f"{cell.estimator}, d = {cell.dim:,}, sigma = {cell.sigma:g}",
         paper=TABLE1[cell.sigma][cell.dim],
         ours=cell.mean,
@@ -148,7 +150,8 @@ def _cell(estimator: str, dim: int, sigma: float, fits: Any) -> Cell:
     """Epsilon of every simulation at once, and its distance from the printed cell."""
     widths = 1.0 if estimator == "mean" else fits[:, 1]
     epsilons = gaussian_epsilon(0.0, 1.0, np.maximum(fits[:, 0], 0.0) if estimator == "mean" else fits[:, 0], widths, DELTA)
-    (paper_mean, mean_digit), (paper_std, std_digit) = map(_number, TABLE1[sigma][dim].split(" ± "))
+    printed = TABLE1[sigma][dim]
+    (paper_mean, paper_std), (mean_digit, std_digit) = read_mean(printed), map(last_digit, printed.split(" ± "))
     mean, std, count = float(epsilons.mean()), float(epsilons.std(ddof=1)), len(epsilons)
     mean_error = np.sqrt(std**2 / count + paper_std**2 / SIMULATIONS + mean_digit**2 / 12)
     std_error = np.sqrt(std**2 / (2 * (count - 1)) + paper_std**2 / (2 * (SIMULATIONS - 1)) + std_digit**2 / 12)
@@ -165,8 +168,3 @@ def _cell(estimator: str, dim: int, sigma: float, fits: Any) -> Cell:
         z_mean=float((mean - paper_mean) / mean_error),
         z_std=float((std - paper_std) / std_error),
     )
-
-
-def _number(printed: str) -> tuple[float, float]:
-    """(value, size of its last digit)."""
-    return float(printed), 10.0 ** -len(printed.partition(".")[2])

@@ -13,12 +13,13 @@ import numpy as np
 
 from coalmine._random import stream
 from coalmine.estimators.diagnostics import anderson_darling, anderson_p_value
-from coalmine.papers.experiment import Ask
-from coalmine.papers.outcome import RISK, Check, Outcome, Part, Row, Verdict
-from coalmine.papers.printed import TABLE4
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, ResultPart, RowVerdict
+from coalmine.papers.kit.rules import RISK
+from coalmine.papers.one_shot.numbers import TABLE4
 
 if TYPE_CHECKING:
-    from coalmine.papers.trained import Trained
+    from coalmine.papers.one_shot.trained import OneShotRun
 
 CRITICAL = {0.15: 0.561, 0.05: 0.752, 0.01: 1.035}  # of A*, D'Agostino & Stephens
 PAPERS = {0.15: 0.574, 0.01: 1.088}  # the paper's limits
@@ -28,32 +29,32 @@ _RISK = RISK / 5  # of each check: three of the null, two of runs
 _PAPERS_CHANCE = 0.68
 
 
-def table4(ask: Ask) -> Outcome:
+def reproduce(ask: Ask) -> PaperResult:
     """The exact part and the runs."""
     note = "“same shape”: not rejected at 1 %, as in the paper; of 15 right ones one or more is with probability 0.14."
-    return Outcome.of(
+    return PaperResult.of(
         ask.named("table4"),
         f"{ask.heading('Table 4', model='exactly', runs='on chats')}: Anderson–Darling statistics of the cosines with the "
         "final model",
-        [Part((), notes=(note,), about=ask.about(canaries=CANARIES)), *ask.parts(model=_exact, runs=_runs)],
+        [ResultPart((), notes=(note,), about=ask.about(canaries=CANARIES)), *ask.parts(model=_exact, runs=_runs)],
     )
 
 
-def _exact(ask: Ask) -> Part:
+def _exact(ask: Ask) -> ResultPart:
     rows, checks = _null(ask)
-    return Part([*rows, _sentence(), *_printed_rows()], checks)
+    return ResultPart([*rows, _sentence(), *_printed_rows()], checks)
 
 
-def _runs(ask: Ask) -> Part:
-    from coalmine.papers.families import CHATS  # these need torch, the exact part does not
-    from coalmine.papers.trained import records, seconds_of
+def _runs(ask: Ask) -> ResultPart:
+    from coalmine.papers.kit.trained import records, seconds_of
+    from coalmine.papers.one_shot.families import CHATS  # these need torch, the exact part does not
 
     runs = _trained(ask)
     rows, checks = _judged(runs)
-    return Part(rows, checks, (CHATS,), {"training_seconds": seconds_of(runs.values())}, {"runs": records(runs.values())})
+    return ResultPart(rows, checks, (CHATS,), {"training_seconds": seconds_of(runs.values())}, {"runs": records(runs.values())})
 
 
-def _null(ask: Ask) -> tuple[list[Row], list[Check]]:
+def _null(ask: Ask) -> tuple[list[PaperRow], list[PaperCheck]]:
     """How often normals exceed the paper's limits, which are a little too large, and those that we use, which are not."""
     from scipy.stats import binomtest
 
@@ -69,26 +70,26 @@ def _null(ask: Ask) -> tuple[list[Row], list[Check]]:
         share = above / draws
         return share, float(np.sqrt(share * (1 - share) / draws)), bool(binomtest(above, draws, level).pvalue >= _RISK)
 
-    rows: list[Row] = []
-    checks: list[Check] = []
+    rows: list[PaperRow] = []
+    checks: list[PaperCheck] = []
     for level, limit in PAPERS.items():
         share, error, good = judged(level, limit)
-        verdict: Verdict | None = ("exact" if good else "differs") if draws >= _ENOUGH else None
+        verdict: RowVerdict | None = ("exact" if good else "differs") if draws >= _ENOUGH else None
         what, where = f"{CANARIES:,} normals, statistic above {limit:g}", {"how": "exact", "level": level}
-        rows.append(Row(what, f"{level:g}", share, error, verdict, f"{draws:,} draws", where))
+        rows.append(PaperRow(what, f"{level:g}", share, error, verdict, f"{draws:,} draws", where))
     for level, limit in CRITICAL.items() if draws >= _ENOUGH else ():
         share, _, good = judged(level, limit)
         text = f"{CANARIES:,} normals exceed {limit:g}, our {100 * level:g} % value, in {share:.2%} of {draws:,} draws"
-        checks.append(Check(text, good))
+        checks.append(PaperCheck(text, good))
     return rows, checks
 
 
-def _sentence() -> Row:
+def _sentence() -> PaperRow:
     """'The probability of observing three or more values … would be 68 %.'"""
     from scipy.stats import binom
 
     three, two = (float(binom.sf(least - 1, 15, 0.15)) for least in (3, 2))
-    return Row(
+    return PaperRow(
         "three or more of 15 normal samples above the 15 % value",
         f"{_PAPERS_CHANCE:g}",
         three,
@@ -98,7 +99,7 @@ def _sentence() -> Row:
     )
 
 
-def _printed_rows() -> list[Row]:
+def _printed_rows() -> list[PaperRow]:
     """The paper's own 15 statistics against the exact null."""
     from scipy.stats import binom
 
@@ -106,27 +107,27 @@ def _printed_rows() -> list[Row]:
     above = sum(value > PAPERS[0.15] for value in values)
     chance = float(binom.sf(above - 1, len(values), 0.15))
     note = f"as many or more among 15 normal samples: probability {chance:.2f}"
-    return [Row(f"the paper's statistics above {PAPERS[0.15]:g}, counted", "3 of 15", float(above), note=note)]
+    return [PaperRow(f"the paper's statistics above {PAPERS[0.15]:g}, counted", "3 of 15", float(above), note=note)]
 
 
-def _trained(ask: Ask) -> dict[tuple[float, int], Trained]:
+def _trained(ask: Ask) -> dict[tuple[float, int], OneShotRun]:
     """By noise and presentations."""
-    from coalmine.papers.families import chat
-    from coalmine.papers.making import obtain
+    from coalmine.papers.one_shot.families import chat
+    from coalmine.papers.one_shot.trained import obtain
 
     wanted = {(noise, times): chat(ask, noise, times) for noise, row in TABLE4.items() for times in row}
     runs = obtain(ask, dict(wanted.values()))
     return {place: runs[name] for place, (name, _) in wanted.items()}
 
 
-def _judged(runs: Mapping[tuple[float, int], Trained]) -> tuple[list[Row], list[Check]]:
+def _judged(runs: Mapping[tuple[float, int], OneShotRun]) -> tuple[list[PaperRow], list[PaperCheck]]:
     from scipy.stats import binom
 
     rows = []
     for (noise, times), run in runs.items():
         statistic = run.anderson_darling()
         rows.append(
-            Row(
+            PaperRow(
                 f"chats, noise {noise:g}, {times} {'presentation' if times == 1 else 'presentations'}",
                 TABLE4[noise][times],
                 statistic,
@@ -141,9 +142,11 @@ def _judged(runs: Mapping[tuple[float, int], Trained]) -> tuple[list[Row], list[
     chance = float(binom.sf(above - 1, len(rows), 0.15))
     largest = min(len(rows) * anderson_p_value(max(found)), 1.0)
     return rows, [
-        Check(
+        PaperCheck(
             f"{above} of {len(rows)} runs above the 15 % value: as many by chance with probability {chance:.2g}",
             chance >= _RISK,
         ),
-        Check(f"the largest is {max(found):.3g}: as large a one by chance with probability {largest:.2g}", largest >= _RISK),
+        PaperCheck(
+            f"the largest is {max(found):.3g}: as large a one by chance with probability {largest:.2g}", largest >= _RISK
+        ),
     ]

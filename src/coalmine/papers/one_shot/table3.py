@@ -23,13 +23,14 @@ from typing import Any
 
 from scipy import special
 
-from coalmine.papers.checking import TOGETHER, Compared, by_kind
-from coalmine.papers.experiment import Ask
-from coalmine.papers.families import chat, mnist, shakespeare
-from coalmine.papers.making import obtain
-from coalmine.papers.outcome import Outcome, Row, Verdict, in_order, listed
-from coalmine.papers.printed import TABLE3
-from coalmine.papers.trained import Trained, records, seconds_of
+from coalmine.papers.kit.checking import TOGETHER, Compared, by_kind
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.paper_result import PaperResult, PaperRow, RowVerdict, listed
+from coalmine.papers.kit.rules import in_order
+from coalmine.papers.kit.trained import records, seconds_of
+from coalmine.papers.one_shot.families import FEW, FIXED, chat, mnist, shakespeare
+from coalmine.papers.one_shot.numbers import TABLE3
+from coalmine.papers.one_shot.trained import OneShotRun, obtain
 from coalmine.training.config import Config
 
 Family = Callable[..., tuple[str, Config]]
@@ -48,14 +49,14 @@ JUDGES = {  # by whom accuracies are measured
 COLUMNS = {  # with canaries or without, and in which variant
     "without canaries": (False, ""),
     "with canaries": (True, ""),
-    "without canaries, clip norm fixed": (False, "fixed"),
+    "without canaries, clip norm fixed": (False, FIXED),
 }
 Key = tuple[float, bool, str]  # noise, canaries, variant
 Point = tuple[float, float, float]  # noise, accuracy, its error
 # Does adaptive clipping disturb the order of noises? Does the share of canaries matter?
 BESIDE: Mapping[str, Sequence[Key]] = {
-    "chat": [(0.0, False, "fixed"), (0.0496, False, "fixed"), (0.0986, False, "fixed")],
-    "shakespeare": [(0.0, False, "fixed"), (0.2317, False, "fixed"), (0.0, True, "few")],
+    "chat": [(0.0, False, FIXED), (0.0496, False, FIXED), (0.0986, False, FIXED)],
+    "shakespeare": [(0.0, False, FIXED), (0.2317, False, FIXED), (0.0, True, FEW)],
 }
 FALLS = "falls with noise"  # the paper's accuracies
 NOTHING = "no better than always the most frequent"
@@ -69,7 +70,7 @@ AGAIN: Mapping[str, Sequence[float]] = {  # noises at which there are two furthe
 _WIDTH, _AT_95 = 2.0, 1.96  # standard errors
 
 
-def table3(ask: Ask) -> Outcome:
+def reproduce(ask: Ask) -> PaperResult:
     """All three data sets, or one part."""
     names = [ask.part] if ask.part else list(FAMILIES)
     wanted = {(name, key): _config(ask, name, key) for name in names for key in _keys(ask, name)}
@@ -80,13 +81,13 @@ def table3(ask: Ask) -> Outcome:
     }
 
     def figure() -> Any:
-        from coalmine.papers.figures import accuracy_panels
+        from coalmine.papers.one_shot.drawings import accuracy_panels
 
         return accuracy_panels({TITLES[name]: each.points for name, each in judged.items()})
 
     paper = ", ".join(f"{noise:g}: {without} and {having} %" for noise, (without, having) in TABLE3.items())
     where = {TITLES[name]: listed([f"{noise:g}" for noise in AGAIN[name]]) for name in names}
-    return Outcome(
+    return PaperResult(
         ask.named("table3"),
         f"Table 3 on {listed([TITLES[name] for name in names])}: accuracy in percent without and with canaries",
         tuple(row for each in judged.values() for row in each.rows),
@@ -110,13 +111,13 @@ def table3(ask: Ask) -> Outcome:
 class Judged:
     """What there is to say of one data set."""
 
-    rows: list[Row]
+    rows: list[PaperRow]
     compared: list[Compared]
     least: str  # change that would show
     points: dict[str, list[Point]]  # of a drawing
 
     @staticmethod
-    def of(name: str, found: Mapping[Key, Trained]) -> Judged:
+    def of(name: str, found: Mapping[Key, OneShotRun]) -> Judged:
         """Of these runs."""
         noises, columns = FAMILIES[name][1], _columns(name, found)
         apart = {noise: _apart(found, noise, AGAIN[name]) for noise in noises}
@@ -148,33 +149,33 @@ def _config(ask: Ask, name: str, key: Key) -> tuple[str, Config]:
     return FAMILIES[name][0](ask, noise, canaries=canaries, variant=variant)
 
 
-def _columns(name: str, found: Mapping[Key, Trained]) -> dict[str, dict[float, Trained]]:
+def _columns(name: str, found: Mapping[Key, OneShotRun]) -> dict[str, dict[float, OneShotRun]]:
     """By words and noise."""
     noises = FAMILIES[name][1]
     known = dict(found)
     if name == "chat":  # above a noise of 0.2 the clip norm is fixed anyway
-        known[noises[-1], False, "fixed"] = known[noises[-1], False, ""]
+        known[noises[-1], False, FIXED] = known[noises[-1], False, ""]
     return {
         words: {noise: known[noise, canaries, variant] for noise in noises if (noise, canaries, variant) in known}
         for words, (canaries, variant) in COLUMNS.items()
     }
 
 
-def _alone(found: Mapping[Key, Trained], noise: float) -> list[Trained]:
+def _alone(found: Mapping[Key, OneShotRun], noise: float) -> list[OneShotRun]:
     """Runs without canaries, the first and those that were made again."""
     again = [run for (at, _, variant), run in found.items() if at == noise and variant.startswith("again")]
     return [found[noise, False, ""], *again]
 
 
-def _apart(found: Mapping[Key, Trained], noise: float, known: Sequence[float]) -> Apart:
+def _apart(found: Mapping[Key, OneShotRun], noise: float, known: Sequence[float]) -> Apart:
     """By the runs that were made again at this noise, or at the next larger one, where runs end no nearer to each other."""
     larger = [each for each in known if each >= noise]
     return Apart.of(_alone(found, min(larger))) if larger else UNKNOWN
 
 
-def _few(found: Mapping[Key, Trained]) -> list[tuple[float, list[Trained], Trained]]:
+def _few(found: Mapping[Key, OneShotRun]) -> list[tuple[float, list[OneShotRun], OneShotRun]]:
     """(noise, without canaries, with few of them)."""
-    return [(noise, _alone(found, noise), run) for (noise, _, variant), run in found.items() if variant == "few"]
+    return [(noise, _alone(found, noise), run) for (noise, _, variant), run in found.items() if variant == FEW]
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ class Apart:
     freedom: int
 
     @staticmethod
-    def of(runs: Sequence[Trained]) -> Apart:
+    def of(runs: Sequence[OneShotRun]) -> Apart:
         """By the standard deviation of their accuracies."""
         return Apart(statistics.stdev(run.accuracy[0] for run in runs), len(runs) - 1)
 
@@ -214,7 +215,7 @@ def normal_distance(change: float, error: float, freedom: float) -> float:
 class Change:
     """By canaries."""
 
-    row: Row
+    row: PaperRow
     distance: float  # in standard errors of a normal
     shows: float  # the least that would have been called a change
 
@@ -225,7 +226,7 @@ def _compared(name: str, changes: Sequence[Change]) -> list[Compared]:
     return [Compared(kind, f"{each.row.what}, {each.row.shown}", each.distance) for each in changes if each.row.verdict]
 
 
-def _accuracies(name: str, columns: Mapping[str, Mapping[float, Trained]], apart: Mapping[float, Apart]) -> list[Row]:
+def _accuracies(name: str, columns: Mapping[str, Mapping[float, OneShotRun]], apart: Mapping[float, Apart]) -> list[PaperRow]:
     """Without and with canaries; more noise is never better in the paper."""
     rows = []
     for words, runs in columns.items():
@@ -241,7 +242,7 @@ def _accuracies(name: str, columns: Mapping[str, Mapping[float, Trained]], apart
             for (noise, run), value, error, fits in zip(some.items(), values, errors, verdicts, strict=True):
                 marks = {NOTHING: not run.learned, "diverged": run.diverged, "clip norm fixed": not run.adaptive}
                 rows.append(
-                    Row(
+                    PaperRow(
                         f"{TITLES[name]}, noise {noise:g}, {words}",
                         FALLS,
                         100 * value,
@@ -254,13 +255,19 @@ def _accuracies(name: str, columns: Mapping[str, Mapping[float, Trained]], apart
     return sorted(rows, key=lambda row: row.place["noise"])
 
 
-def _point(noise: float, run: Trained) -> Point:
+def _point(noise: float, run: OneShotRun) -> Point:
     value, error = run.accuracy
     return noise, 100 * value, 100 * error
 
 
 def _change(
-    name: str, noise: float, without: Sequence[Trained], having: Trained, apart: Apart, *, column: str = "change by canaries"
+    name: str,
+    noise: float,
+    without: Sequence[OneShotRun],
+    having: OneShotRun,
+    apart: Apart,
+    *,
+    column: str = "change by canaries",
 ) -> Change:
     """From the mean of the runs without canaries."""
     alone, (after, after_error) = [run.accuracy for run in without], having.accuracy
@@ -269,7 +276,7 @@ def _change(
     error = math.hypot(alone[0][1], after_error, by_noise)
     freedom = apart.freedom_of(error, by_noise)
     distance, shows = normal_distance(change, error, freedom), error * _limit(freedom)
-    same: Verdict | None = "same shape" if distance <= _WIDTH else "differs" if apart.freedom else None
+    same: RowVerdict | None = "same shape" if distance <= _WIDTH else "differs" if apart.freedom else None
     learned = without[0].learned or having.learned  # if neither did, that they do not differ says nothing
     most = max(after, after - change) - having.baseline
     telling = most > 2 * shows  # a loss of half of what was learned would show
@@ -278,7 +285,7 @@ def _change(
     if len(alone) > 1:
         marks.append("runs without them end at " + listed([f"{100 * value:.1f}" for value, _ in alone]))
     marks += [mark for mark, true in _doubts(learned, telling, apart).items() if true]
-    row = Row(
+    row = PaperRow(
         f"{TITLES[name]}, noise {noise:g}, {column}",
         "0 to -0.1",
         100 * change,

@@ -19,8 +19,7 @@ import numpy as np
 
 from coalmine._random import stream
 from coalmine.errors import RunDirectoryError
-from coalmine.papers.experiment import Ask
-from coalmine.papers.trained import Trained
+from coalmine.papers.kit.experiment import Ask
 from coalmine.progress import duration
 from coalmine.runs import RunDirectory
 from coalmine.training import resume, run
@@ -30,8 +29,11 @@ _BEFORE_THE_FIRST_ROUND = ("secret.json", "checkpoint", ".lock")  # what a run h
 _TIMED = 4  # rounds, of which the first does not count
 
 
-def obtain(ask: Ask, wanted: Mapping[str, Config], *, apart: bool = False) -> dict[str, Trained]:
-    """All these runs, finished. With `apart`, and if they are quick, several run at once, each in a process of its own."""
+def obtain(ask: Ask, wanted: Mapping[str, Config], *, apart: bool = False) -> dict[str, Path]:
+    """The directories of all these runs, finished.
+
+    With `apart`, and if they are quick, several run at once, each in a process of its own.
+    """
     apart = apart or not ask.full
     missing = {name: config for name, config in wanted.items() if not RunDirectory(_path(ask, name)).finished}
     if missing and not ask.quiet:
@@ -46,7 +48,7 @@ def obtain(ask: Ask, wanted: Mapping[str, Config], *, apart: bool = False) -> di
             if not ask.quiet:
                 _say(f"run {place} of {len(missing)}: {name}")
             _make(tasks[name])
-    return {name: Trained(_path(ask, name)) for name in wanted}
+    return {name: _path(ask, name) for name in wanted}
 
 
 @dataclass(frozen=True)
@@ -126,14 +128,14 @@ def _seconds(config: Config) -> float:
 
     begun = time.monotonic()
     job = federation(config, load_task(config), 0)
-    recorder = Recorder.of(config, job, 0) if job.canary_setup else None
+    recorder = Recorder.of(config.spec, job.canary_setup, job.model.groups, 0) if job.canary_setup else None
     prepared = time.monotonic() - begun
     spent = []
     with Workers(config.run.workers, job.work()) as workers:
         last = time.monotonic()
         for finished in islice(job.rounds_from(0, job.start(), workers), _TIMED):
             if recorder is not None:
-                recorder.rows(finished)
+                recorder.rows(finished.observed)
             spent.append(time.monotonic() - last)
             last = time.monotonic()
     return prepared + job.rounds * float(np.median(spent[1:] or spent))

@@ -11,45 +11,45 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from coalmine.papers.experiment import Ask
-from coalmine.papers.modelled import COLUMNS, PURE_NOISE, constant_note, modelled
-from coalmine.papers.noise_model import STATISTICS
-from coalmine.papers.outcome import Outcome, Part, Row
-from coalmine.papers.printed import TABLE5
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.paper_result import PaperResult, PaperRow, ResultPart
+from coalmine.papers.one_shot.modelled import COLUMNS, PURE_NOISE, constant_note, modelled
+from coalmine.papers.one_shot.noise_model import STATISTICS
+from coalmine.papers.one_shot.numbers import TABLE5
 
 if TYPE_CHECKING:
-    from coalmine.papers.trained import Trained
+    from coalmine.papers.one_shot.trained import OneShotRun
 
 DELTA = 1e-5  # that of Table 6, to which the paper's estimates seem to belong
 WITHIN = "within the central 95 % of the model"
 ESTIMATES = ("est-all", "est-final")
 
 
-def table5(ask: Ask) -> Outcome:
+def reproduce(ask: Ask) -> PaperResult:
     """The analytic column, the model, and the runs."""
-    return Outcome.of(
+    return PaperResult.of(
         ask.named("table5"),
         f"{ask.heading('Table 5', model=PURE_NOISE, runs='on MNIST by writer')}: epsilon against noise, all iterates and final "
         f"model; delta = {TABLE5.delta:.3g}",
-        [Part((), about=ask.about(delta=TABLE5.delta)), *ask.parts(model=_model, runs=_runs)],
+        [ResultPart((), about=ask.about(delta=TABLE5.delta)), *ask.parts(model=_model, runs=_runs)],
         error="standard deviation over runs of the model; of a real run by drawing canaries again",
     )
 
 
-def _model(ask: Ask) -> Part:
-    return Part([*_analytic(), *modelled(ask, TABLE5), *_model_at_another_delta(ask)], notes=(constant_note(TABLE5),))
+def _model(ask: Ask) -> ResultPart:
+    return ResultPart([*_analytic(), *modelled(ask, TABLE5), *_model_at_another_delta(ask)], notes=(constant_note(TABLE5),))
 
 
-def _runs(ask: Ask) -> Part:
-    from coalmine.papers.families import BY_WRITER, WRITERS, mnist  # these need torch, the model does not
-    from coalmine.papers.real import by_noise, epsilons
+def _runs(ask: Ask) -> ResultPart:
+    from coalmine.papers.one_shot.families import BY_WRITER, WRITERS, mnist  # these need torch, the model does not
+    from coalmine.papers.one_shot.real import by_noise, epsilons
 
     runs = by_noise(ask, mnist, ask.pick(full=TABLE5.noises, quick=[0.0, 0.16, 0.315]))
     found = epsilons(ask, TABLE5, runs, BY_WRITER, WRITERS)
     return replace(found, rows=[*found.rows, *_runs_at_another_delta(runs, BY_WRITER)])
 
 
-def _model_at_another_delta(ask: Ask) -> list[Row]:
+def _model_at_another_delta(ask: Ask) -> list[PaperRow]:
     """The estimates; what epsilon_lo shows hardly depends on it."""
     how = f"model at delta {DELTA:g}"
     return [
@@ -65,9 +65,9 @@ def _model_at_another_delta(ask: Ask) -> list[Row]:
     ]
 
 
-def _runs_at_another_delta(runs: Mapping[float, Trained], data: str) -> list[Row]:
+def _runs_at_another_delta(runs: Mapping[float, OneShotRun], data: str) -> list[PaperRow]:
     return [
-        Row(
+        PaperRow(
             f"{data} at delta {DELTA:g}, noise {noise:g}, {COLUMNS[column]}",
             TABLE5.value(noise, column),
             STATISTICS[column](run.seen, DELTA),
@@ -80,12 +80,14 @@ def _runs_at_another_delta(runs: Mapping[float, Trained], data: str) -> list[Row
     ]
 
 
-def _analytic() -> list[Row]:
+def _analytic() -> list[PaperRow]:
     rows = []
     for noise in TABLE5.noises[1:]:
         paper, ours = TABLE5.rows[noise][0], TABLE5.analytic(noise)
         same = abs(ours - float(paper)) <= 0.051
         note = "one release at the stated delta; the printed values need a delta of about 0.0077"
         place = {"how": "analytic", "noise": noise, "column": "analytic"}
-        rows.append(Row(f"analytic epsilon, noise {noise:g}", paper, ours, None, "exact" if same else "differs", note, place))
+        rows.append(
+            PaperRow(f"analytic epsilon, noise {noise:g}", paper, ours, None, "exact" if same else "differs", note, place)
+        )
     return rows

@@ -20,25 +20,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from coalmine.contracts import plain
+from coalmine.papers.kit.printed import read_number
 
 SCHEMA = "coalmine-paper/1"
-Verdict = Literal["exact", "model-based", "same shape", "differs"]
-VERDICTS: tuple[Verdict, ...] = ("exact", "model-based", "same shape", "differs")
+RowVerdict = Literal["exact", "model-based", "same shape", "differs"]
+VERDICTS: tuple[RowVerdict, ...] = ("exact", "model-based", "same shape", "differs")
 NONE = "—"
-RISK = 0.001  # that one of an experiment's checks fails right code
-AGREES = 3.3  # standard errors that a comparison allows: by chance it is missed once in a thousand
 MADE = "## How it was made"
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """One number of a paper, and ours."""
 
     what: str
     paper: str  # as printed
     ours: float | None  # None: there is no such number
     error: float | None = None
-    verdict: Verdict | None = None
+    verdict: RowVerdict | None = None
     note: str = ""
     place: Mapping[str, Any] = field(default_factory=dict)  # where in the table: noise, column, dimension, …
 
@@ -55,14 +54,11 @@ class Row:
     @property
     def printed(self) -> float | None:
         """The paper's number, if it is one."""
-        try:
-            return float(self.paper.partition("±")[0].strip().rstrip("%"))
-        except ValueError:
-            return None
+        return read_number(self.paper)
 
 
 @dataclass(frozen=True)
-class Check:
+class PaperCheck:
     """A statement that must be true of what came out."""
 
     text: str
@@ -73,25 +69,25 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one part of an experiment finds; the fields are those of an `Outcome`."""
+class ResultPart:
+    """What one part of an experiment finds; the fields are those of a `PaperResult`."""
 
-    rows: Sequence[Row]
-    checks: Sequence[Check] = ()
+    rows: Sequence[PaperRow]
+    checks: Sequence[PaperCheck] = ()
     notes: Sequence[str] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PaperResult:
     """All rows of an experiment; prints, and becomes JSON, CSV and Markdown."""
 
     name: str
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[PaperRow, ...]
     error: str = ""  # what is behind the ±
-    checks: tuple[Check, ...] = ()
+    checks: tuple[PaperCheck, ...] = ()
     notes: tuple[str, ...] = ()
     about: Mapping[str, Any] = field(default_factory=dict)  # scale, seed, sizes, …: how it was made
     details: Mapping[str, Any] = field(default_factory=dict)  # further numbers, for the JSON document alone
@@ -99,9 +95,9 @@ class Outcome:
     further: Mapping[str, Callable[[], Any]] = field(default_factory=dict, repr=False, compare=False)  # more drawings, by name
 
     @staticmethod
-    def of(name: str, title: str, parts: Sequence[Part], *, error: str = "") -> Outcome:
+    def of(name: str, title: str, parts: Sequence[ResultPart], *, error: str = "") -> PaperResult:
         """Of parts, in their order."""
-        return Outcome(
+        return PaperResult(
             name,
             title,
             rows=tuple(row for part in parts for row in part.rows),
@@ -117,7 +113,7 @@ class Outcome:
         """Whether all checks did."""
         return all(check.passed for check in self.checks)
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: RowVerdict) -> int:
         """How many rows have this verdict."""
         return sum(row.verdict == verdict for row in self.rows)
 
@@ -204,53 +200,6 @@ def number(value: float, beside: float | None = None) -> str:
     return f"{value:.{0 if scale >= 100 else 1 if scale >= 10 else 2 if scale >= 0.1 else 3}f}"
 
 
-def allowed(comparisons: int, freedom: float = math.inf) -> float:
-    """Standard errors that the farthest of so many exceeds by chance with probability RISK; with Student's degrees of freedom.
-
-    >>> round(allowed(1), 2), round(allowed(28), 2), round(allowed(1, freedom=3), 2)
-    (3.29, 4.13, 12.92)
-    """
-    from scipy.special import ndtri, stdtrit
-
-    share = RISK / 2 / comparisons
-    return float(-ndtri(share) if math.isinf(freedom) else -stdtrit(freedom, share))
-
-
 def listed(words: Sequence[str]) -> str:
     """'a, b and c'."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def in_order(
-    paper: Sequence[float],
-    ours: Sequence[float],
-    errors: Sequence[float],
-    width: float = 2.0,
-    *,
-    apart: Sequence[bool] | None = None,
-) -> list[Verdict | None]:
-    """Whether each of our numbers stands where the paper's order has it among the others.
-
-    "differs" if it is on the wrong side of another one by more than the error of both, "same shape" if it is not and is on the
-    right side of some other by as much; None if the errors allow neither to be said. `width` is in standard errors of the
-    difference. To be on the right side of one that stands `apart` is no merit: the others must be told from each other.
-
-    >>> in_order([30.0, 10.0, 1.0], [9.0, 5.0, 5.1], [0.1, 0.1, 0.1]), in_order([3.0, 1.0], [1.0, 2.0], [0.1, 0.1])
-    (['same shape', 'same shape', 'same shape'], ['differs', 'differs'])
-    >>> in_order([30.0, 10.0, 1.0], [9.0, 5.0, 5.1], [0.1, 0.1, 0.1], apart=[True, False, False])
-    ['same shape', None, None]
-    >>> in_order([1, 2, 4], [1.0, 1.0, 1.1], [0.1, 0.1, 0.1])
-    [None, None, None]
-    """
-    aside = [False] * len(ours) if apart is None else apart
-    right, wrong = [False] * len(ours), [False] * len(ours)
-    for first in range(len(ours)):
-        for second in range(len(ours)):
-            if paper[first] > paper[second]:
-                slack = width * math.hypot(errors[first], errors[second])
-                if ours[second] < ours[first] - slack:
-                    right[first] |= not aside[second]
-                    right[second] |= not aside[first]
-                if ours[first] < ours[second] - slack:
-                    wrong[first] = wrong[second] = True
-    return ["differs" if bad else "same shape" if good else None for good, bad in zip(right, wrong, strict=True)]

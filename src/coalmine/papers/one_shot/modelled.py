@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
-from coalmine.papers.experiment import Ask
-from coalmine.papers.noise_model import Run, Simulated, measure
-from coalmine.papers.outcome import Row
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.paper_result import PaperRow
+from coalmine.papers.one_shot.noise_model import PureNoiseRun, Simulated, measure
 
 COLUMNS = {
     "lo-all": "epsilon_lo, all iterates",
@@ -20,17 +20,18 @@ COLUMNS = {
     "est-final": "epsilon_est, final model",
 }
 PURE_NOISE = "by the pure-noise model"
+ONE_RUN_EACH = "model: canaries and noise alone, no data and no network. The paper's numbers are of one run each."
 UNDEFINED = "without noise this model has no law"
 FULL = 200  # simulations at full scale: quantiles of 50 hang on the one that is largest
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedTable:
     """A table of epsilons as printed: analytic, lo-all, est-all, lo-final, est-final, by noise."""
 
     name: str
     delta: float
-    model: Run  # what the model takes for it; its noise is put in
+    model: PureNoiseRun  # what the model takes for it; its noise is put in
     rows: Mapping[float, tuple[str, str, str, str, str]]
     estimators: Mapping[str, str]  # which statistic of the model stands for which column
 
@@ -58,7 +59,9 @@ class Printed:
         return float(1 / (gap * np.sqrt(self.model.rounds)))
 
 
-def modelled(ask: Ask, printed: Printed, columns: Sequence[str] = tuple(COLUMNS), *, only: Sequence[float] = ()) -> list[Row]:
+def modelled(
+    ask: Ask, printed: PrintedTable, columns: Sequence[str] = tuple(COLUMNS), *, only: Sequence[float] = ()
+) -> list[PaperRow]:
     """A row for every noise and column of a table; the final model also with the clients' constant."""
     runs = ask.repeat(full=FULL, quick=20)
     noises = [noise for noise in (only or printed.noises) if noise]
@@ -80,7 +83,7 @@ def modelled(ask: Ask, printed: Printed, columns: Sequence[str] = tuple(COLUMNS)
 
 
 def _simulate(
-    ask: Ask, printed: Printed, noises: Mapping[float, float], names: tuple[str, ...], runs: int
+    ask: Ask, printed: PrintedTable, noises: Mapping[float, float], names: tuple[str, ...], runs: int
 ) -> dict[float, list[Simulated]]:
     """By noise, the statistics of the model."""
     tasks: Any = [
@@ -92,7 +95,7 @@ def _simulate(
     return {noise: [Simulated.of(list(column)) for column in block.T] for noise, block in zip(noises, values, strict=True)}
 
 
-def constant_note(printed: Printed) -> str:
+def constant_note(printed: PrintedTable) -> str:
     """What the constant is."""
     return (
         f"model with one constant: the clients' updates add {printed.clients:.4f} to the noise of every coordinate, so that "
@@ -100,14 +103,14 @@ def constant_note(printed: Printed) -> str:
     )
 
 
-def _row(printed: Printed, noise: float, column: str, found: Simulated | None, how: str = "model") -> Row:
+def _row(printed: PrintedTable, noise: float, column: str, found: Simulated | None, how: str = "model") -> PaperRow:
     paper = printed.value(noise, column)
     place = {"how": how, "noise": noise, "column": column}
     what = f"{how}, noise {noise:g}, {COLUMNS[column]}"
     if found is None:
-        return Row(what, paper, None, note=UNDEFINED, place=place)
+        return PaperRow(what, paper, None, note=UNDEFINED, place=place)
     away = (float(paper) - found.mean) / found.std if found.std else float("inf")
-    return Row(
+    return PaperRow(
         what,
         paper,
         found.mean,

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coalmine.papers.experiment import Ask
+from coalmine.papers.kit.experiment import Ask
 from coalmine.training.config import Config, read_config
 
 # As many unused directions as canaries: with the default a run of 500 rounds would keep 120 MB of sightings.
 FEW_ROWS = "audit.unused_rows=2048"
 # Adaptive clipping counts who was clipped and pays for it with a little more noise on the updates, 1/sigma² less 1/(2 b)² of
 # noise b on the count. In the small cohorts of quick runs that would show; at full size b is 2 and it is below 0.5 %.
-FREE_COUNT = "privacy.count_noise=5"
+FREE_COUNT = "mechanism.count_noise=5"
 # With this much noise adaptive clipping runs away on chats: noise lengthens the updates, the clip norm follows them, and the
 # noise follows it, to 1e10 times where it began. Then it stays where it begins, at 0.3. (The network of MNIST bears more.)
-RUNAWAY, FIXED_CLIPPING = 0.2, "privacy.adaptive_clipping=false"
+RUNAWAY, FIXED_CLIPPING = 0.2, 'mechanism.kind="gaussian"'
+FIXED, FEW = "fixed", "few"  # variants of a run: its clip norm is fixed; it has few canaries
 ON_CHATS, BY_WRITER = "chats", "MNIST by writer"  # what experiments that train call their data
 CHATS = (
     "Real runs: chats in clients of eight utterances, each client once; not Stack Overflow. Above a noise of 0.2 the clip norm "
@@ -40,7 +41,6 @@ _QUICK_CHAT = (
     "participation.rounds=30",
     "canaries.pool=300",
     "audit.unused_rows=500",
-    FREE_COUNT,
 )
 _QUICK_MNIST = (
     "data.users=160",
@@ -50,7 +50,6 @@ _QUICK_MNIST = (
     "participation.cohort_size=10",
     "canaries.pool=300",
     "audit.unused_rows=500",
-    FREE_COUNT,
 )
 _QUICK_SHAKESPEARE = (
     "data.users=120",
@@ -62,7 +61,6 @@ _QUICK_SHAKESPEARE = (
     "participation.cohort_size=12",
     "canaries.pool=200",
     "audit.unused_rows=500",
-    FREE_COUNT,
 )
 _QUICK_FASHION = (
     "data.users=4000",
@@ -75,8 +73,7 @@ _QUICK_FASHION = (
 
 def chat(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, variant: str = "") -> tuple[str, Config]:
     """Words of chats, every client once; canaries take part so many times."""
-    clipping = [FIXED_CLIPPING] if noise > RUNAWAY else []
-    changes = [f"privacy.noise_multiplier={noise}", *clipping, *ask.pick(full=(), quick=_QUICK_CHAT)]
+    changes = [*_clipping(ask, noise > RUNAWAY or variant == FIXED), *ask.pick(full=(), quick=_QUICK_CHAT)]
     return _varied(_config(ask, "chat-words", "chat", noise, times, canaries, changes + _changes(ask, variant)), variant)
 
 
@@ -84,13 +81,13 @@ def mnist(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, vari
     """MNIST by writer in 3,234 clients, five epochs; one in twenty of each client's images judges."""
     delta = 3383**-1.1
     changes = ['data.held_out_kind="examples"', f"privacy.delta={delta!r}", "audit.paper_views=true", "run.evaluate_every=0"]
-    changes += [f"privacy.noise_multiplier={noise}", *ask.pick(full=(), quick=_QUICK_MNIST), *_files(ask, "{parts=6}")]
+    changes += [*_clipping(ask, variant == FIXED), *ask.pick(full=(), quick=_QUICK_MNIST), *_files(ask, "{parts=6}")]
     return _varied(_config(ask, "mnist-writers", "mnist", noise, times, canaries, changes + _changes(ask, variant)), variant)
 
 
 def shakespeare(ask: Ask, noise: float, times: int = 1, *, canaries: bool = True, variant: str = "") -> tuple[str, Config]:
     """Shakespeare's roles, next character."""
-    changes = [f"privacy.noise_multiplier={noise}", "audit.paper_views=true", "run.evaluate_every=0"]
+    changes = [*_clipping(ask, variant == FIXED), "audit.paper_views=true", "run.evaluate_every=0"]
     changes += [*ask.pick(full=(), quick=_QUICK_SHAKESPEARE), *_files(ask, "{}")]
     return _varied(
         _config(ask, "shakespeare", "shakespeare", noise, times, canaries, changes + _changes(ask, variant)), variant
@@ -110,6 +107,7 @@ def _config(
 ) -> tuple[str, Config]:
     """(name of the run, its configuration)."""
     config = [
+        f"mechanism.noise_multiplier={noise}",
         f"canaries.presentations={times}",
         f"run.seed={ask.seed}",
         f"run.workers={ask.pick(full=ask.workers, quick=1)}",
@@ -122,8 +120,12 @@ def _config(
 
 def _changes(ask: Ask, variant: str) -> list[str]:
     """What is different in a variant; one with the same settings has another secret all the same, and so another noise."""
-    few = f"canaries.pool={ask.pick(full=200, quick=40)}"
-    return {"fixed": [FIXED_CLIPPING], "few": [few]}.get(variant, [])
+    return [f"canaries.pool={ask.pick(full=200, quick=40)}"] if variant == FEW else []
+
+
+def _clipping(ask: Ask, fixed: bool) -> list[str]:
+    """The clip norm follows the updates, as the presets have it, or stays where it begins."""
+    return [FIXED_CLIPPING] if fixed else ask.pick(full=[], quick=[FREE_COUNT])
 
 
 def _varied(named: tuple[str, Config], variant: str) -> tuple[str, Config]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from coalmine.papers.outcome import Outcome
+from coalmine.papers.kit.paper_result import PaperResult
 
 
 def folder_of(out: Path, scale: str, seed: int) -> Path:
@@ -17,10 +17,10 @@ def folder_of(out: Path, scale: str, seed: int) -> Path:
         raise ValueError(f"--out {str(out)!r}: nothing can be written there ({error.strerror}). Give a directory.") from None
 
 
-def save(outcome: Outcome, folder: Path) -> list[Path]:
+def save(outcome: PaperResult, folder: Path) -> list[Path]:
     """NAME.json, .csv, .svg and .md; drawings need matplotlib and are left out where that is not installed."""
     try:
-        from coalmine.papers.figures import drawn
+        from coalmine.papers.kit.drawing import drawn
 
         drawings = drawn(outcome)
     except ModuleNotFoundError as error:

@@ -1,9 +1,9 @@
-"""RunResult runs, and what the papers and this package say of them."""
+"""Finished runs: what they recorded, and what each view says of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,27 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from coalmine._random import stream
-from coalmine.contracts import Array, LowerBound, PointEstimate
+from coalmine import renamed
+from coalmine.contracts import Array, Attendance, LowerBound, PointEstimate
+from coalmine.contracts.sentences import view_name
 from coalmine.errors import RunDirectoryError
 from coalmine.estimators.band import bound_band
 from coalmine.estimators.diagnostics import anderson_darling, anderson_p_value
 from coalmine.estimators.gaussian_fit import Variance, estimate_gaussian, standardise
 from coalmine.gaussian import gaussian_epsilon
-from coalmine.papers.linear import left_by_canaries
-from coalmine.papers.noise_model import STATISTICS, Seen
 from coalmine.report.evidence import Evidence
 from coalmine.result import AuditResult
 from coalmine.runs import RunDirectory
 from coalmine.scores import Scores
 from coalmine.training import RunResult, resume
-from coalmine.training.config import parse_config
-from coalmine.training.federation import diverged
+from coalmine.training.config import Config, parse_config
+from coalmine.training.facts import diverged
 
-LARGEST = "every release, after momentum"
-FINAL = "final model, with its start"
-VIEWS = OTHERS, ROUNDS, DRIFT = "known others", "known rounds", "final model"
-_DRAWS = 60  # of a standard error
+# Documents of this schema name views in the words of the first version, so that a run that is made again gives the document
+# that is published.
+_IN_DOCUMENTS = {key: words for words, key in renamed.VIEWS.items()}
 _RECORDED = (
     "model",
     "parameters",
@@ -53,19 +51,19 @@ _AT_95, _SURE = 1.96, 6.0  # standard errors of a 95 % interval, and the largest
 _STEP = 1e-3  # of mean and width, for derivatives
 
 
-def seconds_of(runs: Iterable[Trained]) -> int:
+def seconds_of(runs: Iterable[TrainedRun]) -> int:
     """How long the rounds of all these runs took, whenever they were made."""
     return round(sum(run.seconds for run in runs))
 
 
-def records(runs: Iterable[Trained]) -> dict[str, dict[str, Any]]:
+def records(runs: Iterable[TrainedRun]) -> dict[str, dict[str, Any]]:
     """By name, what is behind the numbers: for the JSON document of an experiment."""
     return {run.path.name: run.record for run in runs}
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A finished run, and the papers' numbers of it."""
+class TrainedRun:
+    """A finished run. Views are named by their keys (`coalmine.views.VIEWS`), and are of everything, not of a layer."""
 
     path: Path
 
@@ -79,6 +77,11 @@ class Trained:
         """Its scores."""
         return Evidence.of(self.path)
 
+    @cached_property
+    def config(self) -> Config:
+        """What it was told, in the names of today."""
+        return parse_config(RunDirectory.open(self.path).config)
+
     @property
     def result(self) -> AuditResult:
         """Its audit."""
@@ -89,18 +92,23 @@ class Trained:
 
     @property
     def noise(self) -> float:
-        """The noise multiplier."""
-        return float(self.evidence.config["privacy"]["noise_multiplier"])
+        """The noise multiplier that was asked for."""
+        return float(self.config.mechanism.options["noise_multiplier"])
 
     @property
     def adaptive(self) -> bool:
         """Whether its clip norm followed the updates."""
-        return parse_config(RunDirectory.open(self.path).config).privacy.adaptive_clipping
+        return self.config.mechanism.kind == "adaptive"
 
     @property
     def delta(self) -> float:
         """Of all its statements."""
         return self.result.bound.delta
+
+    @property
+    def dim(self) -> int:
+        """The number of parameters."""
+        return int(self.finished.training["parameters"])
 
     @property
     def accuracy(self) -> tuple[float, float]:
@@ -130,34 +138,6 @@ class Trained:
         return sum(float(event["seconds"]) for event in RunDirectory.open(self.path).events() if "seconds" in event)
 
     @property
-    def record(self) -> dict[str, Any]:
-        """What it trained, how well, and what each view says of it."""
-        from scipy.stats import skew
-
-        training, config = self.finished.training, parse_config(RunDirectory.open(self.path).config)
-        kept: dict[str, Any] = {"noise": config.privacy.noise_multiplier, "presentations": config.canaries.presentations}
-        kept |= {"adaptive_clipping": config.privacy.adaptive_clipping, "clip_norms": self.clip_norms}
-        kept["largest_clip_norm"] = max(self._clip_norms)
-        kept |= {name: training.get(name) for name in _RECORDED} | {"seconds": round(self.seconds)}
-        if self.finished.result is None:
-            return {**kept, "presentations": 0}
-        said = {}
-        for view in (self.result.setting["view"], *(each.view for each in self.result.views)):
-            estimate, bound, claim = self.stated(view)
-            about = (
-                None if estimate is None else {name: getattr(estimate, name) for name in ("epsilon", "low", "high", "method")}
-            )
-            at_least = {"epsilon": bound.epsilon, "method": bound.method, "valid": bound.valid}
-            said[view] = {"estimate": about, "bound": at_least, "claim": claim}
-        cosines = self.seen.final
-        final = {"canaries": cosines.size, "mean": self.mean_cosine, "width": float(cosines.std(ddof=1))}
-        final |= {"predicted_mean": self.predicted_cosine, "anderson_darling": self.anderson_darling()}
-        final["skewness"] = float(skew(cosines))
-        seen, error = self.gap(ROUNDS)
-        gap = {"seen": seen, "error": error, "if_clients_were_noise": self.least_gap}
-        return {**kept, "delta": self.delta, "views": said, "known_rounds_gap": gap, "final_cosines": final}
-
-    @property
     def clip_norms(self) -> list[float]:
         """Of the first round, and of the last."""
         return [self._clip_norms[place] for place in (0, -1)]
@@ -167,69 +147,43 @@ class Trained:
         events = RunDirectory.open(self.path).events()
         return [float(event["clip_norm"]) for event in events if "clip_norm" in event]
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """What it trained, how well, and what each view says of it."""
+        training = self.finished.training
+        kept: dict[str, Any] = {"noise": self.noise, "presentations": self.config.canaries.presentations}
+        kept |= {"adaptive_clipping": self.adaptive, "clip_norms": self.clip_norms}
+        kept["largest_clip_norm"] = max(self._clip_norms)
+        kept |= {name: training.get(name) for name in _RECORDED} | {"seconds": round(self.seconds)}
+        kept["participation"] = _how_often(training["participation"])
+        if self.finished.result is None:
+            return {**kept, "presentations": 0}
+        said = {}
+        for view in (self.result.setting["view"], *(each.view for each in self.result.views if each.layer is None)):
+            estimate, bound, claim = self.stated(view)
+            about = (
+                None if estimate is None else {name: getattr(estimate, name) for name in ("epsilon", "low", "high", "method")}
+            )
+            at_least = {"epsilon": bound.epsilon, "method": bound.method, "valid": bound.valid}
+            said[_IN_DOCUMENTS.get(view, view)] = {"estimate": about, "bound": at_least, "claim": claim}
+        return {**kept, "delta": self.delta, "views": said}
+
+    def scores(self, view: str) -> Scores:
+        """The scores of a view."""
+        found = self.evidence.scores.get((view, None))
+        if found is None:
+            name = view_name(view)
+            raise RunDirectoryError(f"{str(self.path)!r} has no scores of {name!r} any more. Remove it, and it is made again.")
+        return found
+
     def pool(self, view: str) -> Scores:
         """The scores of the pool in a view, without directions that were never to be inserted."""
-        scores = self.evidence.scores.get(view)
-        if scores is None:
-            raise RunDirectoryError(f"{str(self.path)!r} has no scores of {view!r} any more. Remove it, and it is made again.")
-        keep = scores.labels["canary"] < self._pool
+        scores = self.scores(view)
+        keep = scores.labels["canary"] < self.config.canaries.pool
         return Scores.of(scores.value[keep & scores.inserted], scores.value[keep & ~scores.inserted])
 
-    @property
-    def _pool(self) -> int:
-        return int(self.evidence.config["canaries"]["pool"])
-
-    @property
-    def dim(self) -> int:
-        """The number of parameters."""
-        return int(self.finished.training["parameters"])
-
-    @property
-    def length(self) -> float:
-        """Of the final model."""
-        from safetensors.numpy import load_file
-
-        return float(np.linalg.norm(load_file(self.path / "model.safetensors")["parameters"].astype(np.float64)))
-
-    @cached_property
-    def seen(self) -> Seen:
-        """The papers' cosines: the largest over rounds, after momentum, and with the final model, in units of 1/sqrt(d)."""
-        largest, final, root = self.pool(LARGEST), self.pool(FINAL), self.dim**0.5
-        return Seen(self.dim, largest.inserted_values * root, largest.held_out_values * root, final.inserted_values * root)
-
-    def column(self, name: str) -> float:
-        """One of the papers' four columns."""
-        return STATISTICS[name](self.seen, self.delta)
-
-    def standard_error(self, name: str) -> float:
-        """Of a column, by drawing canaries again. Near zero, where these estimates have a kink, it is too small."""
-        rng = stream(0, "standard error", name)
-        values = [STATISTICS[name](self.seen.drawn_again(rng), self.delta) for _ in range(_DRAWS)]
-        return float(np.std(values)) if np.isfinite(values).all() else math.inf
-
-    @property
-    def mean_cosine(self) -> float:
-        """Of inserted canaries with the final model, in units of the null's width."""
-        return float(self.seen.final.mean())
-
-    @property
-    def mean_cosine_error(self) -> float:
-        """Its standard error over canaries."""
-        return float(self.seen.final.std(ddof=1)) / math.sqrt(self.seen.final.size)
-
-    @cached_property
-    def predicted_cosine(self) -> float:
-        """The mean cosine of an inserted canary with the final model, if what it added stayed there; in the same units."""
-        left = left_by_canaries(self.evidence.rounds, self.evidence.config["server"])
-        return left / self.seen.final.size / self.length * math.sqrt(self.dim)
-
-    def anderson_darling(self) -> float:
-        """A* of the cosines with the final model, against a normal with their own mean and width."""
-        cosines = self.seen.final
-        return anderson_darling((cosines - cosines.mean()) / cosines.std(ddof=1))
-
     def stated(self, view: str) -> tuple[PointEstimate | None, LowerBound, float]:
-        """(estimate, valid bound, claim) of one of our own views.
+        """(estimate, valid bound, claim) of a view.
 
         With noise the estimate is by the mean alone in every run, so that runs can be compared; without noise, where canaries
         stand out unequally, it is by mean and width. An audit chooses by a test, and says which one.
@@ -238,9 +192,9 @@ class Trained:
         if result.setting["view"] == view:
             estimate, bound, claim = result.estimate, result.bound, result.claim
         else:
-            beside: Any = next(each for each in result.views if each.view == view)
+            beside = next(each for each in result.views if (each.view, each.layer) == (view, None))
             estimate, bound, claim = beside.estimate, beside.bound, beside.claim
-        scores = self.evidence.scores.get(view)
+        scores = self.evidence.scores.get((view, None))
         if estimate is not None and scores is not None and not scores.maximum:
             variance: Variance = "null" if self.noise else "fitted"
             estimate = estimate_gaussian(scores, delta=estimate.delta, variance=variance, confidence=estimate.confidence)
@@ -252,7 +206,7 @@ class Trained:
         if estimate is None or not math.isfinite(estimate.high):
             return math.nan
         if not self.noise:
-            return _linear_error(estimate, *standardise(self.evidence.scores[view]))
+            return linear_error(estimate, *standardise(self.scores(view)))
         above = (estimate.high - estimate.epsilon) / _AT_95
         return above if estimate.low == 0 else (estimate.high - estimate.low) / 2 / _AT_95  # below zero it is cut off
 
@@ -261,35 +215,24 @@ class Trained:
         _, bound, claim = self.stated(view)
         if bound.epsilon <= claim:
             return -math.inf
-        scores, sure = self.evidence.scores[view], _AT_95
+        scores, sure = self.scores(view), _AT_95
         while sure < _SURE and bound_band(scores, delta=bound.delta, confidence=math.erf(sure / math.sqrt(2))).epsilon > claim:
             sure += 0.1
         return sure
 
     def gap(self, view: str) -> tuple[float, float]:
         """(mean of inserted scores in units of the null, its standard error)."""
-        scores, null = standardise(self.evidence.scores[view])
+        scores, null = standardise(self.scores(view))
         mean, error = float(scores.mean()), float(scores.std(ddof=1)) / math.sqrt(scores.size)
         return mean, math.sqrt(error**2 + (1 / null + mean**2 / (2 * null) if null else 0.0))
 
-    @property
-    def least_gap(self) -> float:
-        """What `known rounds` sees if clients' sums X_t are like noise: sqrt(m) times the mean of 1/sqrt(sigma² + |X_t|²/d).
-
-        Over the rounds t of canaries, of which each has m; sqrt(m) of a mean is a little less than the mean of the roots.
-        """
-        rounds = self.evidence.rounds
-        clients, canaries = (np.array([float(each[name]) for each in rounds]) for name in ("clients_norm", "canaries"))
-        seen = 1 / np.sqrt(self.noise**2 + clients**2 / self.dim)
-        return math.sqrt(float(self.evidence.config["canaries"]["presentations"])) * float(np.average(seen, weights=canaries))
-
     def normality(self, view: str) -> float:
         """The p-value of Anderson and Darling for the scores of inserted canaries."""
-        scores, _ = standardise(self.evidence.scores[view])
+        scores, _ = standardise(self.scores(view))
         return anderson_p_value(anderson_darling((scores - scores.mean()) / scores.std(ddof=1)))
 
 
-def _linear_error(estimate: PointEstimate, scores: Array, null: int | None) -> float:
+def linear_error(estimate: PointEstimate, scores: Array, null: int | None) -> float:
     """Of mean and width by their derivatives, for scores of any shape; `null` is how many scores their unit comes from."""
     from scipy.stats import kurtosis, skew
 
@@ -307,3 +250,8 @@ def _linear_error(estimate: PointEstimate, scores: Array, null: int | None) -> f
     )
     slopes = np.asarray(above - below) / (2 * _STEP * at)
     return float(np.sqrt(slopes @ covariance @ slopes))
+
+
+def _how_often(stored: Any) -> str:
+    """How clients took part, in words; the first version kept the words themselves."""
+    return str(Attendance(**stored)) if isinstance(stored, Mapping) else str(stored)

@@ -11,14 +11,16 @@ import numpy as np
 from coalmine._random import stream
 from coalmine.canaries import SphereCanaries
 from coalmine.gaussian import gaussian_epsilon
-from coalmine.papers.experiment import Ask
-from coalmine.papers.outcome import AGREES, Row
-from coalmine.papers.printed import SIMULATIONS, TABLE1
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.paper_result import PaperRow
+from coalmine.papers.kit.printed import read_mean
+from coalmine.papers.kit.rules import AGREES
+from coalmine.papers.one_shot.numbers import SIMULATIONS, TABLE1
 
 DELTA = 1e-6
 
 
-def direct_rows(ask: Ask) -> list[Row]:
+def direct_rows(ask: Ask) -> list[PaperRow]:
     """A row for every noise multiplier, at a million dimensions, or ten thousand if it must be quick."""
     dim = ask.pick(full=1_000_000, quick=10_000)
     count = min(ask.repeat(full=5, quick=20), ask.pick(full=5, quick=20))
@@ -27,10 +29,10 @@ def direct_rows(ask: Ask) -> list[Row]:
     rows = []
     for (noise, by_dim), values in zip(TABLE1.items(), found, strict=True):
         paper = by_dim[dim]
-        mean, std = (float(part) for part in paper.split(" ± "))
+        mean, std = read_mean(paper)
         distance = (values.mean() - mean) / np.sqrt(std**2 / count + std**2 / SIMULATIONS)  # few of ours: their width
         rows.append(
-            Row(
+            PaperRow(
                 what=f"mean, d = {dim:,}, sigma = {noise:g}, vectors",
                 paper=paper,
                 ours=float(values.mean()),

@@ -30,7 +30,8 @@ from coalmine.contracts import Array
 from coalmine.estimators.threshold import bound_pointwise
 from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
 from coalmine.nulls import CosineNull
-from coalmine.papers.outcome import AGREES, Verdict
+from coalmine.papers.kit.paper_result import RowVerdict
+from coalmine.papers.kit.rules import AGREES
 from coalmine.scores import Scores
 
 ENOUGH = 39  # runs, of which the least and the largest leave out 5 % of further ones
@@ -38,7 +39,7 @@ MOMENTUM = 0.9  # of the server, in the ICLR paper; the first version and the ap
 
 
 @dataclass(frozen=True)
-class Run:
+class PureNoiseRun:
     """A run of the model: so many canaries inserted, and as many held out if not said otherwise."""
 
     noise: float
@@ -156,7 +157,7 @@ class Simulated:
         low, high = np.quantile(values, [0.025, 0.975], method="weibull")  # of those that leave out 5 % of further values
         return Simulated(float(np.mean(values)), float(np.std(values, ddof=1)), len(values), float(low), float(high))
 
-    def verdict(self, printed: str) -> Verdict | None:
+    def verdict(self, printed: str) -> RowVerdict | None:
         """Whether a number of a single run, rounded as it is printed, could be one of these: by quantiles, many are skewed."""
         if self.runs < ENOUGH:
             return None
@@ -168,10 +169,10 @@ class Simulated:
         return abs(printed - self.mean) <= AGREES * float(np.sqrt(self.std**2 / self.runs + std**2 / runs))
 
 
-Task = tuple[Run, tuple[str, ...], float, int]  # a run, which statistics, delta, and the seed
+Simulation = tuple[PureNoiseRun, tuple[str, ...], float, int]  # a run, which statistics, delta, and the seed
 
 
-def measure(task: Task) -> tuple[float, ...]:
+def measure(task: Simulation) -> tuple[float, ...]:
     """The statistics of one run."""
     run, names, delta, seed = task
     seen = run.seen(seed)

@@ -19,14 +19,17 @@ import numpy as np
 from coalmine._random import stream
 from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import LowerBound
+from coalmine.contracts.sentences import view_name
 from coalmine.errors import AuditError
 from coalmine.estimators import BOUNDS
+from coalmine.estimators._rates import INDEPENDENT
+from coalmine.estimators.gdp import SHAPE
 from coalmine.nulls import CosineNull
-from coalmine.papers.experiment import Ask
-from coalmine.papers.outcome import Outcome, Row, Verdict
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.paper_result import PaperResult, PaperRow, RowVerdict
 from coalmine.participation import Poisson
 from coalmine.scores import Scores
-from coalmine.views import VIEWS
+from coalmine.views import PAPER_VIEWS, VIEWS
 
 CONTROLS = "client model update"
 _MODELS = {
@@ -88,17 +91,20 @@ class Needs:
         return (self.null_law == "for validity", self.coins, self.runs, self.shape, self.independent)
 
 
-def assumptions(ask: Ask) -> Outcome:
+def reproduce(ask: Ask) -> PaperResult:
     """Views, then bounds."""
     found = [needs_of(name) for name in BOUNDS]
-    rows = [*_view_rows(), *(Row(f"bound {each.name}", PAPERS.get(each.name, ""), None, note=each.words) for each in found)]
+    rows = [
+        *_view_rows(),
+        *(PaperRow(f"bound {each.name}", PAPERS.get(each.name, ""), None, note=each.words) for each in found),
+    ]
 
     def figure() -> Any:
-        from coalmine.papers.figures import matrix
+        from coalmine.papers.one_shot.drawings import matrix
 
         return matrix([each.name for each in found], NEEDS, [each.marks for each in found])
 
-    return Outcome(
+    return PaperResult(
         "assumptions",
         "Table 7 for this package: what every method needs and sees",
         tuple(rows),
@@ -112,12 +118,12 @@ def assumptions(ask: Ask) -> Outcome:
     )
 
 
-def _view_rows() -> list[Row]:
+def _view_rows() -> list[PaperRow]:
     """Every view under Poisson sampling, where knowing the rounds makes a difference."""
     schedule = Schedule.draw(Poisson(0.1, 20), pool=40, rounds=20, secret_seed=1)
     rows = []
-    for name, kind in VIEWS.items():
-        view = kind()
+    for name in (name for name in VIEWS if name not in PAPER_VIEWS):
+        view = VIEWS[name]()
         game = view.game(schedule)
         receives = _SEES[view.needs] + ("; the rounds of its target" if game.knowledge == "rounds known" else "")
         paper, verdict = "", None
@@ -127,11 +133,11 @@ def _view_rows() -> list[Row]:
             same = (controls, models) == (CONTROLS, _MODELS[view.needs])
             verdict = _exact(same)
         note = f"controls a {CONTROLS}; receives {receives}; claim: {game.relation}, {game.knowledge}"
-        rows.append(Row(f"view {view.name}", paper, None, None, verdict, note))
+        rows.append(PaperRow(f"view {view_name(name)}", paper, None, None, verdict, note))
     return rows
 
 
-def _exact(same: bool) -> Verdict:
+def _exact(same: bool) -> RowVerdict:
     return "exact" if same else "differs"
 
 
@@ -140,15 +146,14 @@ def needs_of(name: str) -> Needs:
     bound: Callable[..., LowerBound] = BOUNDS[name]
     runs = not _accepts(bound, runs=False)
     with_law, sampled = (bound(_scores(law=law, coins=True, runs=runs), delta=DELTA) for law in (True, False))
-    said = " ".join(with_law.assumptions)
     unbounded, limit = with_law.ceiling == float("inf"), sampled.ceiling
     return Needs(
         name,
         null_law="for validity" if with_law.valid and not sampled.valid else "no",
         coins=not _accepts(bound, coins=False, runs=runs),
         runs=runs,
-        shape="trade-off curve" in said,
-        independent="independent draws" in said,
+        shape=SHAPE in with_law.assumptions,
+        independent=INDEPENDENT in with_law.assumptions,
         valid=with_law.valid,
         ceiling=f"{'no ceiling' if unbounded else f'ceiling {with_law.ceiling:.2f}'} with a null law, "
         f"{'none' if limit == float('inf') else f'{limit:.2f}'} without (of {COUNT} + {COUNT} canaries, delta {DELTA:g})",

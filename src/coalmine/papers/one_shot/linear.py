@@ -22,16 +22,16 @@ import numpy as np
 from coalmine.contracts import Array
 
 
-def left_by_canaries(rounds: Sequence[Mapping[str, Any]], server: Mapping[str, Any]) -> float:
+def left_by_canaries(rounds: Sequence[Mapping[str, Any]], *, learning_rate: float, momentum: float) -> float:
     """The sum of what all canaries leave in the final model, each in its own direction."""
-    return float(_column(rounds, "canaries") @ left_of(rounds, server))
+    return float(_column(rounds, "canaries") @ left_of(rounds, learning_rate=learning_rate, momentum=momentum))
 
 
-def left_of(rounds: Sequence[Mapping[str, Any]], server: Mapping[str, Any]) -> Array:
+def left_of(rounds: Sequence[Mapping[str, Any]], *, learning_rate: float, momentum: float) -> Array:
     """What a canary of each round leaves in the final model."""
     number, clip, divisor = (_column(rounds, name) for name in ("round", "clip_norm", "denominator"))
-    momentum, rate, steps = float(server["momentum"]), float(server["learning_rate"]), number.size - number
-    return rate * clip / divisor * (1 - momentum**steps) / (1 - momentum)
+    steps = number.size - number
+    return learning_rate * clip / divisor * (1 - momentum**steps) / (1 - momentum)
 
 
 def _column(rounds: Sequence[Mapping[str, Any]], name: str) -> Array:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from coalmine import _validate
-from coalmine.papers.outcome import Outcome, Part
+from coalmine.papers.kit.paper_result import PaperResult, ResultPart
 from coalmine.progress import track
 from coalmine.workers import Workers
 
@@ -69,7 +69,7 @@ class Ask:
         """What the result is called: by the part that is asked for."""
         return experiment if self.part is None else f"{experiment}-{self.part}"
 
-    def parts(self, **makes: Callable[[Ask], Part]) -> list[Part]:
+    def parts(self, **makes: Callable[[Ask], ResultPart]) -> list[ResultPart]:
         """Those that are asked for, made."""
         return [make(self) for name, make in makes.items() if self.part in (None, name)]
 
@@ -106,7 +106,7 @@ class Experiment:
 
     name: str
     what: str
-    run: Callable[[Ask], Outcome]
+    run: Callable[[Ask], PaperResult]
     trains: bool = False
     needs: str = ""  # data files beyond what the package brings
     parts: tuple[str, ...] = ()  # that can be made one by one
@@ -118,7 +118,7 @@ class Experiment:
         if ask.part is not None:
             _validate.one_of("part", ask.part, self.parts)
 
-    def __call__(self, ask: Ask) -> Outcome:
+    def __call__(self, ask: Ask) -> PaperResult:
         """Make it."""
         self.check(ask)
         begun = time.monotonic()

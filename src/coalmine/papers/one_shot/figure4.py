@@ -15,8 +15,8 @@ import numpy as np
 
 from coalmine.contracts import Array
 from coalmine.gaussian import gaussian_epsilon
-from coalmine.papers.experiment import Ask
-from coalmine.papers.outcome import Check, Row
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.paper_result import PaperCheck, PaperRow
 from coalmine.simulation import simulate_gaussian_mechanism
 
 DIM, CANARIES, RUNS = 1_000_000, 1000, 10
@@ -31,8 +31,8 @@ LEAST_P = 0.001  # of the test of one law, below which the two ways would be sai
 class Runs:
     """What both ways give."""
 
-    rows: list[Row]
-    checks: tuple[Check, ...]
+    rows: list[PaperRow]
+    checks: tuple[PaperCheck, ...]
     quantiles: dict[str, dict[str, list[float]]]
     figure: Callable[[], Any]
 
@@ -48,7 +48,7 @@ def compare_runs(ask: Ask) -> Runs:
         lines = {way: np.quantile(found, QUANTILES).tolist() for way, found in zip(WAYS, (one, ten), strict=True)}
         quantiles[f"noise multiplier {noise:g}"] = lines
         rows += [
-            Row(
+            PaperRow(
                 what=f"Figure 4, {way}, sigma = {noise:g}",
                 paper="very close" if runs > 1 else "",
                 ours=float(found.mean()),
@@ -60,11 +60,13 @@ def compare_runs(ask: Ask) -> Runs:
             for (way, runs), found in zip(WAYS.items(), (one, ten), strict=True)
         ]
         checks.append(
-            Check(f"one run or ten, sigma = {noise:g}: one law (Kolmogorov–Smirnov, p = {p_value:.2g})", p_value >= LEAST_P)
+            PaperCheck(
+                f"one run or ten, sigma = {noise:g}: one law (Kolmogorov–Smirnov, p = {p_value:.2g})", p_value >= LEAST_P
+            )
         )
 
     def figure() -> Any:
-        from coalmine.papers.figures import quantile_lines
+        from coalmine.papers.one_shot.drawings import quantile_lines
 
         return quantile_lines(quantiles, QUANTILES)
 
