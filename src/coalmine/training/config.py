@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from coalmine import renamed
 from coalmine.audit.spec import LEAST_POOL, SHOWN, AuditSpec
 from coalmine.errors import InputFileError
-from coalmine.mechanisms.registry import keys_of
+from coalmine.mechanisms.registry import defaults_of, keys_of
 from coalmine.participation import PATTERNS, Pattern
 
 if sys.version_info >= (3, 11):
@@ -299,11 +299,17 @@ def about_run(text: str) -> Mapping[str, Any]:
 
 
 def fingerprint(config: Config) -> str:
-    """The SHA-256 of all that can change a result: not of the number of workers, who listens, nor of where files are."""
+    """The SHA-256 of all that can change a result: not of the number of workers, who listens, nor of where files are.
+
+    Nor of whether a key of the mechanism is stated or has its default: the first version wrote all of them.
+    """
     import tomli_w
 
     told = config.model_dump(mode="json", exclude_none=True)
     del told["run"]["workers"], told["run"]["hooks"]
+    usual = defaults_of(config.mechanism.kind)
+    stated = {name: value for name, value in config.mechanism.options.items() if name not in usual or usual[name] != value}
+    told["mechanism"] = {"kind": config.mechanism.kind, **dict(sorted(stated.items()))}
     told["data"]["options"].pop("data_dir", None)
     told["participation"].pop("trace", None)
     return hashlib.sha256(tomli_w.dumps(told).encode()).hexdigest()
