@@ -6,13 +6,13 @@ release does not tell them from noise.
 
 import numpy as np
 import pytest
-from coalmine.audit.observe import norms_of_unknown_clients
 from flwr.serverapp.strategy import FedAdam
 from scipy.stats import norm
 
 from coalmine import gaussian_epsilon
 from coalmine.audit.application import Application, Observed
 from coalmine.audit.attached import Audit
+from coalmine.audit.observe import norms_of_unknown_clients
 from coalmine.audit.spec import Statement
 from coalmine.views import KnownRounds
 
