@@ -88,6 +88,7 @@ def _caveat(value: dict[str, Any], where: str) -> Caveat:
     code, data = from_plain(str, value.get("code"), f"{where}.code"), value.get("data")
     if not isinstance(data, dict):
         raise ValueError(f"{where}.data must be an object, found {str(data)[:40]!r}")
+    data = {name: _INFINITE.get(item, item) if isinstance(item, str) else item for name, item in data.items()}
     try:
         return Caveat(code, data if code in CAVEATS else {"name": value.get("name", "note"), "text": value.get("text", code)})
     except (KeyError, TypeError, ValueError, AttributeError):
