@@ -6,14 +6,16 @@ import json
 import runpy
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from coalmine import papers
 from coalmine.papers.kit.experiment import Ask, Experiment
 from coalmine.papers.kit.paper_result import MADE, PaperCheck, PaperResult, PaperRow
-from coalmine.papers.kit.registry import EXPERIMENTS, experiment, listing
+from coalmine.papers.kit.registry import EXPERIMENTS, entry, experiment, listing
 from coalmine.papers.kit.rules import in_order
 from coalmine.papers.kit.saving import folder_of, save
 from coalmine.papers.one_shot.assumptions import NEEDS, needs_of
@@ -109,6 +111,28 @@ def test_every_experiment_of_the_papers_has_a_command():
     promised |= {"v1-table1", "v1-table2", "v1-table3", "assumptions"}
     assert set(EXPERIMENTS) == promised
     assert len(listing().splitlines()) == len(promised)
+
+
+def test_a_new_experiment_is_a_file_and_a_line(tmp_path, monkeypatch):
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    (folder / "a_table.py").write_text(
+        "from coalmine.papers.kit.paper_result import PaperResult, PaperRow\n"
+        "def reproduce(ask):\n"
+        "    return PaperResult(ask.named('a-table'), 'A toy', (PaperRow('a number', '2', 2.0, verdict='exact'),))\n"
+    )
+    monkeypatch.setattr(papers, "__path__", [*papers.__path__, str(tmp_path)])
+    made = entry("toy", "a-table", "a toy", parts=("one",))
+    assert str(made) == "a-table      a toy (parts one)"
+    found = made(Ask(part="one"))
+    assert found.name == "a-table-one" and found.in_short() == "1 exact"
+    assert save(found, folder_of(tmp_path / "out", "quick", 0))[0].name == "a-table-one.json"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_is_where_its_line_says(name):
+    (module,) = EXPERIMENTS[name].run.args
+    assert find_spec(module) is not None
 
 
 @pytest.mark.parametrize(("part", "words"), [("model", "has no parts"), (None, None)])

@@ -1,15 +1,18 @@
 """Experiments that train, end to end and very small: made, killed, gone on with, shared, only read."""
 
+import json
 import math
 import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from pytest import approx
 
+from coalmine.contracts import plain
 from coalmine.errors import RunDirectoryError
 from coalmine.papers.kit import making, rules
 from coalmine.papers.kit.checking import by_kind
@@ -19,7 +22,9 @@ from coalmine.papers.one_shot import families, run_checks, table3
 from coalmine.papers.one_shot.numbers import TABLE2
 from coalmine.papers.one_shot.trained import OneShotRun, obtain
 from coalmine.runs import RunDirectory
+from coalmine.training.config import fingerprint, parse_config
 
+FIRST_VERSION = Path(__file__).parent / "first_version"  # written by commit 0d7ec67
 TINY = (
     "data.users=120",
     "data.held_out=10",
@@ -159,6 +164,31 @@ def test_a_run_of_another_configuration_is_refused(table2, ask):
     _, other = families.chat(ask, 0.0986)
     with pytest.raises(RunDirectoryError, match="another configuration"):
         obtain(ask, {name: other})
+
+
+def test_a_run_of_the_first_version_is_only_read(tmp_path, monkeypatch, capsys):
+    """Its directory has other names, in its configuration as in its result; its numbers are those that were published then."""
+
+    def never(*_, **__):
+        raise AssertionError("this run is finished")
+
+    monkeypatch.setattr(making, "run", never)
+    monkeypatch.setattr(making, "resume", never)
+    shutil.copytree(FIRST_VERSION / "runs", tmp_path / "runs")
+    ask = Ask(out=tmp_path, changes=TINY)
+    (run,) = obtain(ask, dict([families.chat(ask, 0.0496)])).values()
+    published = json.loads((FIRST_VERSION / "record.json").read_text(encoding="utf-8"))
+    assert plain(run.record) == published and list(run.record["views"]) == list(published["views"])
+    assert capsys.readouterr().err == ""  # nobody is told of names that nobody wrote
+
+
+def test_fixed_clipping_of_the_first_version_is_fixed_clipping():
+    """It wrote what only adaptive clipping needs into every configuration."""
+    written = (FIRST_VERSION / "fixed-clipping.toml").read_text(encoding="utf-8")
+    _, config = families.chat(Ask(changes=TINY), 0.2317, canaries=False)
+    assert fingerprint(parse_config(written)) == fingerprint(config)
+    _, other = families.chat(Ask(changes=(*TINY, "mechanism.clip_norm=0.4")), 0.2317, canaries=False)
+    assert fingerprint(parse_config(written)) != fingerprint(other)
 
 
 def test_table3_end_to_end(ask):

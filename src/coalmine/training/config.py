@@ -264,14 +264,17 @@ def read_config(source: str | Path, changes: Sequence[str] = ()) -> Config:
     return parse_config(text, changes, where=name)
 
 
-def parse_config(text: str, changes: Sequence[str] = (), *, where: str = "the configuration") -> Config:
-    """The configuration of a TOML document; sections that a run adds (`versions`, …) are left out."""
+def parse_config(text: str, changes: Sequence[str] = (), *, where: str = "the configuration", quiet: bool = False) -> Config:
+    """The configuration of a TOML document; sections that a run adds (`versions`, …) are left out.
+
+    `quiet`: without a notice of names that changed, for files that a run wrote and nobody edits.
+    """
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputFileError(f"{where} is not TOML: {error}.") from None
     data.pop("about", None)  # what a run writes about itself
-    data = renamed.section(data)
+    data = renamed.section(data, quiet=quiet)
     for change in changes:
         _apply(data, change)
     return checked(data, where=where)

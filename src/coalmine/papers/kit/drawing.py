@@ -16,11 +16,11 @@ _ROW, _LETTER, _PLOT = 17.0, 5.5, 260.0  # points
 _SPREAD = 30.0  # values that differ by more than this factor need a logarithmic axis
 
 
-def drawn(outcome: PaperResult) -> dict[str, str]:
+def drawn(result: PaperResult) -> dict[str, str]:
     """The SVG documents of an experiment by name: its own drawing, or both numbers of every row; then its further ones."""
-    main = outcome.figure() if outcome.figure is not None else comparison(outcome.rows)
-    further = {f"{outcome.name}-{name}": svg(draw()) for name, draw in outcome.further.items()}
-    return {outcome.name: svg(main), **further}
+    main = result.figure() if result.figure is not None else comparison(result.rows)
+    further = {f"{result.name}-{name}": svg(draw()) for name, draw in result.further.items()}
+    return {result.name: svg(main), **further}
 
 
 def comparison(rows: Sequence[PaperRow]) -> Drawing:

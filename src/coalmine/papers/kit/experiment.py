@@ -21,7 +21,7 @@ SCALES: tuple[Scale, ...] = ("quick", "full")
 SMALLER = "Quick: fewer users, rounds and canaries, and a smaller model, than titles and notes say. A trial, no result."
 _BATCHES = 40  # signs of progress, at most
 _SEEDS = 10**9  # experiments multiply theirs, and runs keep 64 bits
-Job = TypeVar("Job")
+Piece = TypeVar("Piece")
 Found = TypeVar("Found")
 
 
@@ -77,7 +77,7 @@ class Ask:
         """What a document says of how it was made."""
         return {"scale": self.scale, "seed": self.seed, **further}
 
-    def each(self, function: Callable[[Job], Found], jobs: Sequence[Job], description: str) -> list[Found]:
+    def each(self, function: Callable[[Piece], Found], jobs: Sequence[Piece], description: str) -> list[Found]:
         """The function of every job, in their order, by several processes if asked for, with progress."""
         size = max(self.workers, len(jobs) // _BATCHES)
         batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]

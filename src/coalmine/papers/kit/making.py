@@ -71,7 +71,7 @@ def _make(task: _Task) -> None:
         run(config, path, secret_seed=task.secret, quiet=task.quiet)
         return
     before = RunDirectory.open(path)
-    if fingerprint(parse_config(before.config)) != fingerprint(located(config)):
+    if fingerprint(parse_config(before.config, quiet=True)) != fingerprint(located(config)):
         raise RunDirectoryError(
             f"{task.path!r} is a run of another configuration than this experiment needs. Give another --out, or remove it."
         )

@@ -17,21 +17,21 @@ def folder_of(out: Path, scale: str, seed: int) -> Path:
         raise ValueError(f"--out {str(out)!r}: nothing can be written there ({error.strerror}). Give a directory.") from None
 
 
-def save(outcome: PaperResult, folder: Path) -> list[Path]:
+def save(result: PaperResult, folder: Path) -> list[Path]:
     """NAME.json, .csv, .svg and .md; drawings need matplotlib and are left out where that is not installed."""
     try:
         from coalmine.papers.kit.drawing import drawn
 
-        drawings = drawn(outcome)
+        drawings = drawn(result)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "matplotlib":
             raise
         drawings = {}
     texts = {
-        f"{outcome.name}.json": outcome.to_json(),
-        f"{outcome.name}.csv": outcome.to_csv(),
+        f"{result.name}.json": result.to_json(),
+        f"{result.name}.csv": result.to_csv(),
         **{f"{name}.svg": text for name, text in drawings.items()},
-        f"{outcome.name}.md": outcome.to_markdown(drawing=bool(drawings)),
+        f"{result.name}.md": result.to_markdown(drawing=bool(drawings)),
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")

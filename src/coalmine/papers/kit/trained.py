@@ -80,7 +80,7 @@ class TrainedRun:
     @cached_property
     def config(self) -> Config:
         """What it was told, in the names of today."""
-        return parse_config(RunDirectory.open(self.path).config)
+        return parse_config(RunDirectory.open(self.path).config, quiet=True)
 
     @property
     def result(self) -> AuditResult:

@@ -7,7 +7,7 @@ larger share of every cohort; with adaptive clipping that moves the clip norm as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from coalmine.papers.kit.checking import TOGETHER, by_kind, rises
@@ -15,16 +15,16 @@ from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow
 from coalmine.papers.kit.rules import in_order
 from coalmine.papers.kit.trained import records, seconds_of
+from coalmine.papers.one_shot.families import Family
 from coalmine.papers.one_shot.run_checks import compared, left_in_all
 from coalmine.papers.one_shot.trained import DRIFT, FINAL, OneShotRun, obtain
-from coalmine.training.config import Config
 
 TIMES = (1, 2, 4, 8)
 CHAT_NOISES = (0.0, 0.0496, 0.0986, 0.2317)
 Grid = Mapping[float, Mapping[int, OneShotRun]]
 
 
-def grid_of(ask: Ask, family: Callable[..., tuple[str, Config]], noises: tuple[float, ...]) -> Grid:
+def grid_of(ask: Ask, family: Family, noises: tuple[float, ...]) -> Grid:
     """A run for every noise and number of presentations."""
     chosen = noises if ask.full else (noises[0], noises[-1])
     times = TIMES if ask.full else (1, 4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,13 +13,11 @@ from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperRow, ResultPart, number
 from coalmine.papers.kit.rules import in_order
 from coalmine.papers.kit.trained import records, seconds_of
+from coalmine.papers.one_shot.families import Family
 from coalmine.papers.one_shot.modelled import COLUMNS, PrintedTable
 from coalmine.papers.one_shot.noise_model import PureNoiseRun, Simulated, measure
 from coalmine.papers.one_shot.run_checks import compared, left_in_all, views_of
 from coalmine.papers.one_shot.trained import OneShotRun, obtain
-from coalmine.training.config import Config
-
-Family = Callable[[Ask, float], tuple[str, Config]]
 
 
 def by_noise(ask: Ask, family: Family, noises: Sequence[float]) -> dict[float, OneShotRun]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +28,11 @@ from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperResult, PaperRow, RowVerdict, listed
 from coalmine.papers.kit.rules import in_order
 from coalmine.papers.kit.trained import records, seconds_of
-from coalmine.papers.one_shot.families import FEW, FIXED, chat, mnist, shakespeare
+from coalmine.papers.one_shot.families import FEW, FIXED, Family, chat, mnist, shakespeare
 from coalmine.papers.one_shot.numbers import TABLE3
 from coalmine.papers.one_shot.trained import OneShotRun, obtain
 from coalmine.training.config import Config
 
-Family = Callable[..., tuple[str, Config]]
 FAMILIES: Mapping[str, tuple[Family, tuple[float, ...]]] = {  # noise levels are those of the runs that other tables need
     "mnist": (mnist, (0.0, 0.16, 0.25, 0.315)),
     "shakespeare": (shakespeare, (0.0, 0.0496, 0.0986, 0.2317)),
@@ -52,7 +51,7 @@ COLUMNS = {  # with canaries or without, and in which variant
     "without canaries, clip norm fixed": (False, FIXED),
 }
 Key = tuple[float, bool, str]  # noise, canaries, variant
-Point = tuple[float, float, float]  # noise, accuracy, its error
+AccuracyPoint = tuple[float, float, float]  # noise, accuracy, its error
 # Does adaptive clipping disturb the order of noises? Does the share of canaries matter?
 BESIDE: Mapping[str, Sequence[Key]] = {
     "chat": [(0.0, False, FIXED), (0.0496, False, FIXED), (0.0986, False, FIXED)],
@@ -114,7 +113,7 @@ class Judged:
     rows: list[PaperRow]
     compared: list[Compared]
     least: str  # change that would show
-    points: dict[str, list[Point]]  # of a drawing
+    points: dict[str, list[AccuracyPoint]]  # of a drawing
 
     @staticmethod
     def of(name: str, found: Mapping[Key, OneShotRun]) -> Judged:
@@ -255,7 +254,7 @@ def _accuracies(name: str, columns: Mapping[str, Mapping[float, OneShotRun]], ap
     return sorted(rows, key=lambda row: row.place["noise"])
 
 
-def _point(noise: float, run: OneShotRun) -> Point:
+def _point(noise: float, run: OneShotRun) -> AccuracyPoint:
     value, error = run.accuracy
     return noise, 100 * value, 100 * error
 
