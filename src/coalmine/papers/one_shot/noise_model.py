@@ -31,6 +31,7 @@ from coalmine.estimators.threshold import bound_pointwise
 from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
 from coalmine.nulls import CosineNull
 from coalmine.papers.kit.paper_result import RowVerdict
+from coalmine.papers.kit.printed import last_digit
 from coalmine.papers.kit.rules import AGREES
 from coalmine.scores import Scores
 
@@ -161,7 +162,7 @@ class Simulated:
         """Whether a number of a single run, rounded as it is printed, could be one of these: by quantiles, many are skewed."""
         if self.runs < ENOUGH:
             return None
-        half = 0.5 * 10.0 ** -len(printed.partition(".")[2])
+        half = 0.5 * last_digit(printed)
         return "model-based" if self.low - half <= float(printed) <= self.high + half else "differs"
 
     def holds_mean(self, printed: float, std: float, runs: int) -> bool:
