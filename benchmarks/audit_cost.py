@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from coalmine.audit.observe import Recorder
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import read_config
-from coalmine.audit.observe import Recorder
 from coalmine.views import project_row
 from coalmine.workers import Workers
 

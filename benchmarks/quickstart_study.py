@@ -22,12 +22,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from coalmine.training import run
 from coalmine.training.assembly import load_task
 from coalmine.training.config import read_config
-from coalmine.training import run
 
 ALWAYS = ["run.reference=false", "run.evaluate_every=0", "audit.view=known-others", 'audit.views=["known-others"]']
-QUIET = ["privacy.noise_multiplier=0.0", "canaries.pool=0"]
+QUIET = ["mechanism.noise_multiplier=0.0", "canaries.pool=0"]
 GRID = {
     "quickstart": [],
     "without noise and canaries": QUIET,
@@ -48,18 +48,18 @@ GRID = {
     "server momentum 0": ["server.momentum=0.0"],
     "server momentum 0.9": ["server.momentum=0.9", "server.learning_rate=1.0"],
     "server Adam": ["server.optimiser=adam", "server.learning_rate=0.02"],
-    "clip norm 0.3": ["privacy.clip_norm=0.3", "server.learning_rate=6.0"],
-    "adaptive clipping": ["privacy.adaptive_clipping=true"],
+    "clip norm 0.3": ["mechanism.clip_norm=0.3", "server.learning_rate=6.0"],
+    "adaptive clipping": ["mechanism.kind=adaptive"],
     "32 rounds": ["participation.rounds=32", "participation.epochs=6"],
-    "twice the noise": ["privacy.noise_multiplier=1.26"],
-    "hidden 64": ["model.options.hidden=64", "privacy.noise_multiplier=fit"],
-    "hidden 160": ["model.options.hidden=160", "privacy.noise_multiplier=fit"],
+    "twice the noise": ["mechanism.noise_multiplier=1.26"],
+    "hidden 64": ["model.options.hidden=64", "mechanism.noise_multiplier=fit"],
+    "hidden 160": ["model.options.hidden=160", "mechanism.noise_multiplier=fit"],
     "words, 500 most frequent": [
         "data.unit=words",
         "data.vocabulary=500",
         "data.length=20",
         "model.options.hidden=64",
-        "privacy.noise_multiplier=fit",
+        "mechanism.noise_multiplier=fit",
     ],
 }
 QUICK = ("quickstart", "without noise and canaries", "naive: small client steps, plain mean")
@@ -89,7 +89,7 @@ def measure(name, changes, seed):
         "changes": changes,
         "seed": seed,
         "parameters": about["parameters"],
-        "noise_multiplier": config.privacy.noise_multiplier,
+        "noise_multiplier": config.mechanism.noise_multiplier,
         "accuracy": about["accuracy"],
         "standard_error": about["accuracy_error"],
         "baseline": about["baseline_accuracy"],
@@ -112,7 +112,7 @@ def fitted(changes):
     if plain == changes:
         return config
     noise = math.floor(150 / math.sqrt(load_task(config).model.dim) * 100) / 100
-    return read_config("quickstart", [*plain, f"privacy.noise_multiplier={noise}"])
+    return read_config("quickstart", [*plain, f"mechanism.noise_multiplier={noise}"])
 
 
 if __name__ == "__main__":

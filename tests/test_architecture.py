@@ -29,7 +29,6 @@ FLOOR = {
     "drawing": 0,
     "progress": 0,
     "renamed": 0,
-    "_wandb_log": 0,
     "contracts": 1,
     "terminal": 1,
     "notebook": 1,

@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from coalmine.nulls import GaussianNull as GaussianNull
     from coalmine.nulls import MaxNull as MaxNull
     from coalmine.participation.patterns import Epochs as Epochs
-    from coalmine.participation.patterns import FixedSize as FixedSize
     from coalmine.participation.patterns import MinSeparation as MinSeparation
     from coalmine.participation.patterns import Once as Once
     from coalmine.participation.patterns import Periods as Periods
-    from coalmine.participation.patterns import Poisson as Poisson
     from coalmine.participation.patterns import Repeated as Repeated
+    from coalmine.participation.sampled import FixedSize as FixedSize
+    from coalmine.participation.sampled import Poisson as Poisson
     from coalmine.participation.trace import Trace as Trace
     from coalmine.result import AuditResult as AuditResult
     from coalmine.scores import Scores as Scores
@@ -80,7 +80,8 @@ _HOMES = {
     "front": ("run",),
     "gaussian": ("gaussian_delta", "gaussian_epsilon", "gaussian_gap"),
     "nulls": ("CosineNull", "GaussianNull", "MaxNull"),
-    "participation.patterns": ("Epochs", "FixedSize", "MinSeparation", "Once", "Periods", "Poisson", "Repeated"),
+    "participation.patterns": ("Epochs", "MinSeparation", "Once", "Periods", "Repeated"),
+    "participation.sampled": ("FixedSize", "Poisson"),
     "participation.trace": ("Trace",),
     "result": ("AuditResult",),
     "scores": ("Scores",),

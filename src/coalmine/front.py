@@ -30,8 +30,6 @@ def run(
     from coalmine.training.config import Config, changed, read_config
     from coalmine.training.running import run as train
 
-    if isinstance(config_or_preset, Config):
-        config = changed(config_or_preset, set)
-    else:
-        config = read_config(config_or_preset, set)
+    ready = isinstance(config_or_preset, Config)
+    config = changed(config_or_preset, set) if ready else read_config(config_or_preset, set)
     return train(config, out, mechanism=mechanism, secret_seed=secret_seed, quiet=quiet)

@@ -55,7 +55,7 @@ def simulate_gaussian_mechanism(
         null=CosineNull(dim),
         dim=dim,
         statistic="cosine",
-        view="one release",
+        view="one-release",
         game=Game("client", "add-or-remove-one", Attendance("repeated", times=1), "rounds known"),
     )
 

@@ -37,7 +37,7 @@ def judge(
     factor = _noticed(claim, detectable, visible)
     half = visible(HALF_NOISE) if visible is not None else half_noise_epsilon
     if half is None:
-        half = _half_noise(claim)
+        half = _half_noise(claim) if math.isfinite(claim.epsilon) else math.inf
     power = Power(detectable, factor, half)
     if bound.epsilon > claim.epsilon:
         numbers = {"bound": bound.epsilon, "claim": claim.epsilon, "confidence": bound.confidence}

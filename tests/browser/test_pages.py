@@ -17,7 +17,9 @@ def pages(finished, hostile, tmp_path_factory):
     """By name, the files: every verdict, a hostile one, a comparison."""
     folder = tmp_path_factory.mktemp("pages")
     texts = {"run": report(finished()), "hostile": report(hostile)}
-    texts["comparison"] = compare([finished(), finished("privacy.noise_multiplier=1.0"), finished("canaries.pool=0")]).to_html()
+    texts["comparison"] = compare(
+        [finished(), finished("mechanism.noise_multiplier=1.0"), finished("canaries.pool=0")]
+    ).to_html()
     for word, sigma, canaries in (("violated", 0.4, 400), ("inconclusive", 1.0, 20), ("consistent", 1.0, 600)):
         scores = simulate_gaussian_mechanism(dim=100_000, canaries=canaries, sigma=sigma, seed=3)
         result = audit_scores(scores, delta=1e-5, claim=claim(Once(), noise_multiplier=1.0, delta=1e-5))

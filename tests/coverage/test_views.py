@@ -6,6 +6,7 @@ import pytest
 from scipy.stats import binom
 
 from coalmine import Once, Periods, Poisson, bound_band
+from coalmine.accounting import plain_gaussian
 from coalmine.audit.statements import audit_scores
 from coalmine.canaries.schedule import Schedule
 from coalmine.views import Afterwards, EveryRelease, FinalModel, KnownOthers, KnownRounds, UnknownRounds
@@ -37,7 +38,7 @@ def runs(simulate, family, name, effect, noise=1.0, clients=10.0):
 @cache
 def claimed(kind, pattern, noise):
     schedule = Schedule.draw(pattern, pool=1, rounds=getattr(pattern, "rounds", 32), secret_seed=0)
-    return kind().claim(schedule, noise_multiplier=noise, delta=DELTA)
+    return kind().claim(schedule, plain_gaussian(noise), delta=DELTA)
 
 
 def claim_of(view, pattern, noise):
@@ -46,7 +47,7 @@ def claim_of(view, pattern, noise):
 
 
 @pytest.mark.parametrize("null", ["theory", "empirical"])
-@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.key)
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_canaries_without_effect_rarely_look_like_a_leak(linear_run, family, name, view, null):
@@ -55,7 +56,7 @@ def test_canaries_without_effect_rarely_look_like_a_leak(linear_run, family, nam
 
 
 @pytest.mark.parametrize("null", ["theory", "empirical"])
-@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.key)
 @pytest.mark.parametrize(("name", "noise"), [("once", 1.0), ("once", 0.3), ("twice", 1.0), ("poisson", 1.0)])
 def test_correct_code_is_rarely_accused(linear_run, name, noise, view, null):
     audited = runs(linear_run, "transform", name, 1.0, noise)
@@ -72,13 +73,13 @@ def test_a_correct_run_of_many_presentations_is_not_violated(linear_run, pattern
     run = linear_run(family, pattern, rounds=32, noise=1.0, seed=1, clients=20.0, dim=2000, pool=100, spare=200, kinds=kinds)
     for view in VIEWS:
         claim = claim_of(view, pattern, 1.0)
-        assert audit_scores(run.scores(view, null), delta=DELTA, claim=claim).verdict.word != "VIOLATED", view.name
+        assert audit_scores(run.scores(view, null), delta=DELTA, claim=claim).verdict.word != "VIOLATED", view.key
 
 
 LAYERS = {"first": slice(0, 800), "second": slice(800, 2000), "third": slice(2000, 3000)}
 
 
-@pytest.mark.parametrize("view", [KnownRounds(), KnownOthers()], ids=lambda view: view.name)
+@pytest.mark.parametrize("view", [KnownRounds(), KnownOthers()], ids=lambda view: view.key)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_layer_without_noise_is_found_and_the_others_are_not_accused(linear_run, family, view):
     """Once each, noise multiplier 1; each of the three layers is looked at with a third of the risk."""
@@ -94,7 +95,7 @@ def test_a_layer_without_noise_is_found_and_the_others_are_not_accused(linear_ru
         silent=LAYERS["second"],
         kinds=(view.needs,),
     )
-    claim = view.claim(run.schedule, noise_multiplier=1.0, delta=DELTA)
+    claim = view.claim(run.schedule, plain_gaussian(1.0), delta=DELTA)
     for null in ("theory", "empirical"):
         bounds = {
             layer: bound_band(run.scores(view, null, layer), delta=DELTA, confidence=1 - 0.05 / 3).epsilon for layer in LAYERS

@@ -11,6 +11,7 @@ import pytest
 from pytest import approx
 
 from coalmine import Once, Periods, Poisson, bound_band, estimate_gaussian
+from coalmine.accounting import plain_gaussian
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.nulls import CosineNull
 from coalmine.views import EveryRelease, FinalModel, KnownOthers, KnownRounds, matched_filter
@@ -41,7 +42,7 @@ def once_gaps(run, noise, clients=0.0):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("view", [FinalModel(), KnownRounds(), KnownOthers()], ids=lambda view: view.name)
+@pytest.mark.parametrize("view", [FinalModel(), KnownRounds(), KnownOthers()], ids=lambda view: view.key)
 def test_one_round_without_clients_has_the_closed_moments(linear_run, family, view):
     run = linear_run(
         family, Once(), rounds=1, noise=0.7, seed=1, dim=8000, pool=400, kinds=("mean", "residual", "total_change")
@@ -58,7 +59,7 @@ def test_one_round_without_clients_has_the_closed_moments(linear_run, family, vi
 @pytest.mark.parametrize("pattern", [Once(), Periods(8)], ids=str)
 def test_known_others_shows_the_analytic_epsilon(linear_run, pattern, noise):
     run = linear_run("transform", pattern, rounds=16, noise=noise, seed=2, pool=600, clients=5.0, kinds=("residual",))
-    claim = KnownOthers().claim(run.schedule, noise_multiplier=noise, delta=DELTA)
+    claim = KnownOthers().claim(run.schedule, plain_gaussian(noise), delta=DELTA)
     for null in ("theory", "empirical"):
         found = estimate_gaussian(run.scores(KnownOthers(), null), delta=DELTA, confidence=1 - FALSE_ALARM)
         assert found.low < claim.epsilon < found.high, null
@@ -96,7 +97,7 @@ def test_eight_presentations_add_up(linear_run, family, noise):
 def test_who_knows_more_finds_more(linear_run, family, noise):
     """Where the analytic epsilon is at least 12: known rounds, then all releases, then the final model."""
     run = linear_run(family, Once(), rounds=12, noise=noise, seed=5, dim=4000, pool=200, kinds=("mean", "total_change"))
-    analytic = KnownRounds().claim(run.schedule, noise_multiplier=noise, delta=DELTA).epsilon
+    analytic = KnownRounds().claim(run.schedule, plain_gaussian(noise), delta=DELTA).epsilon
     views = KnownRounds(), EveryRelease(), FinalModel()
     known, every, final = (bound_band(run.scores(view), delta=DELTA).epsilon for view in views)
     assert analytic >= 12
@@ -118,7 +119,7 @@ def test_leakage_falls_with_noise_and_rises_with_presentations(linear_run, famil
 @pytest.mark.parametrize("pattern", [Once(), Poisson(rate=0.2, rounds=12)], ids=["once", "poisson"])
 def test_the_matched_filter_sees_through_noise_that_is_reused(linear_run, family, pattern):
     run = linear_run(family, pattern, rounds=12, noise=1.0, seed=7, dim=3000, clients=5.0, reuse=True)
-    claim = KnownRounds().claim(run.schedule, noise_multiplier=1.0, delta=DELTA)
+    claim = KnownRounds().claim(run.schedule, plain_gaussian(1.0), delta=DELTA)
     assert bound_band(run.scores(KnownRounds()), delta=DELTA).epsilon > 2 * claim.epsilon
     if pattern == Once():
         blind = linear_run(family, pattern, rounds=12, noise=1.0, seed=7, dim=3000, clients=5.0, reuse=True, spare=0)

@@ -9,6 +9,7 @@ from pytest import approx
 from scipy.stats import norm
 
 from coalmine import Once, Periods, Poisson
+from coalmine.accounting import plain_gaussian
 from coalmine.audit.statements import audit_scores
 from coalmine.views import Afterwards, KnownOthers, UnknownRounds
 from coalmine.views.view import spreads_of
@@ -76,7 +77,7 @@ def test_unknown_rounds_of_canaries_that_are_always_there_is_a_plain_sum(linear_
 def test_unknown_rounds_has_a_bound_and_no_estimate(linear_run):
     pattern = Poisson(rate=0.5, rounds=8)
     run = linear_run("transform", pattern, rounds=8, noise=0.3, seed=6, pool=200, spare=2000, kinds=("residual",))
-    claim = UnknownRounds().claim(run.schedule, noise_multiplier=0.3, delta=DELTA)
+    claim = UnknownRounds().claim(run.schedule, plain_gaussian(0.3), delta=DELTA)
     result = audit_scores(run.scores(UnknownRounds()), delta=DELTA, claim=claim)
     assert result.bound.epsilon > 2 and not result.estimates
     assert any("likelihood ratio" in caveat for caveat in result.caveats)

@@ -13,6 +13,7 @@ from scipy import special, stats
 
 from coalmine import accounting, training
 from coalmine._random import stream
+from coalmine.accounting import plain_gaussian
 from coalmine.audit.statements import Measured, audit_views
 from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import Contribution
@@ -35,7 +36,7 @@ SMALL = ("canaries.pool=60", "participation.rounds=3", "participation.epochs=1",
 def test_canaries_as_vectors_give_the_release_of_the_fast_path(train, family, clipping):
     """The same round from the same state, with noise: equal up to the rounding of float32 canaries, k_t of them."""
     changes = (*SMALL, f"canaries.family={family}", f"privacy.adaptive_clipping={str(clipping == 'adaptive').lower()}")
-    fast, slow = (train(*changes, f"canaries.as_vectors={word}", secret_seed=7) for word in ("false", "true"))
+    fast, slow = (train(*changes, f"canaries.full_vectors={word}", secret_seed=7) for word in ("false", "true"))
     for quick, full in zip(fast.done, slow.done, strict=True):
         count, scale = quick.record["canaries"], quick.release.clip_norm / quick.release.denominator
         assert quick.record["canaries"] == full.record["canaries"] > 0
@@ -55,7 +56,11 @@ def test_clipping_that_is_no_function_of_the_length_gets_whole_vectors(train):
     for index in taking_part:
         expected += ByHalves(0.1, 0.5).client(1e3 * trained.recorder.canaries.update(int(index)), _public(trained, 0)).vector
     noise = 0.05 * stream(1, "noise", 0, 0).standard_normal(dim)
-    found = first.release.vector * first.release.denominator - first.others * first.release.denominator - noise
+    found = (
+        first.observed.release.vector * first.observed.release.denominator
+        - first.observed.others * first.observed.release.denominator
+        - noise
+    )
     assert np.abs(found - expected).max() < 0.1 * taking_part.size * 8 * FLOAT32
 
 
@@ -73,7 +78,7 @@ class ByHalves(Gaussian):
 
 
 def _public(trained, number):
-    state = {"clip_norm": np.array(trained.done[number].record["clip_norm"])}
+    state = {"clip_norm": np.array(trained.done[number].observed.record["clip_norm"])}
     return trained.job.mechanism.announce(state, number, trained.job.denominator)
 
 
@@ -101,10 +106,10 @@ def test_coins_change_nothing_but_who_takes_part(train):
         assert mine.release.denominator == theirs.release.denominator
         assert mine.record["canaries"] + theirs.record["canaries"] == one.schedule.assigned[mine.number].size
     first, twin = one.done[0], other.done[0]
-    assert np.array_equal(first.others, twin.others)
+    assert np.array_equal(first.observed.others, twin.others)
     signs = np.where(one.schedule.inserted, 1.0, -1.0)[one.schedule.assigned[0]]
-    expected = one.recorder.canaries.combine(one.schedule.assigned[0], 0.1 * signs) / first.release.denominator
-    assert np.abs(first.release.vector - twin.release.vector - expected).max() < 1e-7
+    expected = one.recorder.canaries.combine(one.schedule.assigned[0], 0.1 * signs) / first.observed.release.denominator
+    assert np.abs(first.observed.release.vector - twin.release.vector - expected).max() < 1e-7
 
 
 def test_shares_clipping_and_denominators_are_recorded_as_counted_by_hand(train):
@@ -129,20 +134,20 @@ def test_replacing_canaries_take_places_and_keep_the_cohort(train):
     for mine, theirs in zip(replacing.done, plain.done, strict=True):
         assert mine.record["canaries"] == theirs.record["canaries"]
         assert mine.record["clients"] == max(theirs.record["clients"] - theirs.record["canaries"], 0)
-    assert replacing.claim("known others").game.relation == "replace-one"
-    assert replacing.claim("known others") == accounting.claim(
+    assert replacing.claim("known-others").game.relation == "replace-one"
+    assert replacing.claim("known-others") == accounting.claim(
         Periods(1), noise_multiplier=0.5, delta=1e-5, relation="replace-one"
     )
 
 
 def test_over_long_canaries_move_an_adaptive_clip_norm_and_it_shows(train):
     """By hand: log C falls by rate (share - quantile), the share with noise of its own, canaries among the clipped."""
-    changes = (*SMALL, "privacy.adaptive_clipping=true", "privacy.count_noise=2.0", "canaries.pool=120")
-    trained, without = train(*changes), train(*changes, canary_setup={"over_long": 0.01})
+    changes = (*SMALL, "mechanism.kind=adaptive", "mechanism.count_noise=2.0", "canaries.pool=120")
+    trained, without = train(*changes), train(*changes, canary_setup={"canary_norm": 0.01})
     for run in (trained, without):
         clip = run.column("clip_norm")
         for number in range(2):
-            record = run.done[number].record
+            record = run.done[number].observed.record
             total = record["clients"] + record["canaries"]
             below = round(record["unclipped_with_canaries"] * total)
             noisy = below - total / 2 + 2.0 * float(stream(1, "count noise", number).standard_normal())
@@ -163,7 +168,7 @@ CLIP = 0.4  # about the median length of the updates below
 def test_a_release_is_a_plain_loop_with_clipping_and_a_sum(train):
     """torch.optim.SGD, one client after the other, in a loop that shares no code with the trainer but the order of examples."""
     local = ("client.epochs=2", "client.momentum=0.5", "client.batch_size=4", "client.max_steps=5", "canaries.pool=20")
-    trained = train(*SMALL, *local, f"privacy.clip_norm={CLIP}")
+    trained = train(*SMALL, *local, f"mechanism.clip_norm={CLIP}")
     job, parameters = trained.job, torch.tensor(trained.job.model.initial(0))
     velocity = np.zeros(job.model.dim)
     cohorts = list(job.participation.cohorts(30, 3, lambda *names: stream(0, "cohorts", *names)))
@@ -243,14 +248,14 @@ PATTERNS = {
 @pytest.mark.parametrize("kind", PATTERNS)
 def test_claims_are_those_of_the_canaries_and_of_the_adversary(train, kind):
     changes, pattern = PATTERNS[kind]
-    trained = train(*SMALL, "participation.rounds=6", "privacy.noise_multiplier=2", *changes)
+    trained = train(*SMALL, "participation.rounds=6", "mechanism.noise_multiplier=2", *changes)
     how = {"noise_multiplier": 2.0, "delta": 1e-5}
-    for name, known in (("final model", False), ("every release", False), ("known rounds", True), ("known others", True)):
+    for name, known in (("final-model", False), ("every-release", False), ("known-rounds", True), ("known-others", True)):
         assert trained.claim(name) == accounting.claim(pattern, rounds_known=known, **how)
         assert trained.scores(name).game == trained.claim(name).game
     if isinstance(pattern, Repeated):
         analytic = float(gaussian_epsilon(0.0, 1.0, pattern.times**0.5 / 2.0, 1.0, 1e-5))
-        assert trained.claim("known others").epsilon == pytest.approx(analytic)
+        assert trained.claim("known-others").epsilon == pytest.approx(analytic)
 
 
 # ------------------------------------------------------------------------------------------------- what is said while it runs
@@ -288,11 +293,11 @@ def test_under_sampling_the_claim_on_the_way_is_for_known_rounds(tmp_path):
     """What is measured on the way knows the rounds; beside it the amplified claim would look violated by a correct run."""
     changes = ["run.workers=1", "run.evaluate_every=0", "data.held_out=0", "participation.rounds=4", "data.users=40"]
     changes += ["audit.views=['known-others']", "participation.pattern=poisson", "participation.cohort_size=8"]
-    changes += ["privacy.noise_multiplier=2", "canaries.pattern=as-clients", "audit.unused_rows=200"]
+    changes += ["mechanism.noise_multiplier=2", "canaries.pattern=as-clients", "audit.unused_rows=200"]
     config = read_config("tiny", changes)
     for event in _events(config, tmp_path / "run", 1):
         pattern = Poisson(0.2, event["round"] + 1)
-        expected = accounting.claim(pattern, noise_multiplier=2.0, delta=1e-5, rounds_known=True).epsilon
+        expected = accounting.claim(pattern, plain_gaussian(2.0), delta=1e-5, rounds_known=True).epsilon
         assert event["epsilon_claimed"] == pytest.approx(expected)
         assert event.get("epsilon_measured", 0.0) < expected
 
@@ -321,7 +326,7 @@ class BareLayer(Gaussian):
 def test_a_layer_without_noise_is_located(train):
     """All statements share the confidence, and the one that convicts names its layer."""
     wide = ("model.options={hidden=[48, 24]}", "canaries.pool=400", "participation.rounds=6", "audit.layers=true")
-    noise = "privacy.noise_multiplier=1"
+    noise = "mechanism.noise_multiplier=1"
     right = train(*wide, noise)
     layers = {layer.name: layer for layer in right.recorder.layers}
     assert all(layer.place.stop - layer.place.start >= 500 for layer in layers.values()) and len(layers) == 2
@@ -333,24 +338,26 @@ def test_a_layer_without_noise_is_located(train):
     for result in results:
         assert {result.bound.confidence, *(view.bound.confidence for view in result.views)} == {1 - 0.05 / 3}
         assert {result.setting["view"], *(view.view for view in result.views)} == {
-            "known others",
+            "known-others",
             *(f"known others, within {name}" for name in layers),
         }
         assert any(caveat.startswith("layers: this is one of 3") for caveat in result.caveats)
 
 
 def _by_layers(trained):
-    found = [trained.scores("known others", layer=layer) for layer in (None, *trained.recorder.layers)]
-    return audit_views([Measured(scores, trained.claim("known others")) for scores in found], delta=trained.delta)
+    found = [trained.scores("known-others", layer=layer) for layer in (None, *trained.recorder.layers)]
+    return audit_views([Measured(scores, trained.claim("known-others")) for scores in found], delta=trained.delta)
 
 
 def test_within_a_layer_scores_are_those_of_its_own_coordinates(train):
     """A canary's part in a layer of share p has the length sqrt(p): mu = sqrt(p)/sigma. Over both layers, as the whole."""
-    trained = train("canaries.pool=600", "audit.layers=true", "model.options={hidden=[40, 30]}", "privacy.noise_multiplier=0.3")
+    trained = train(
+        "canaries.pool=600", "audit.layers=true", "model.options={hidden=[40, 30]}", "mechanism.noise_multiplier=0.3"
+    )
     limit = -float(special.ndtri(FALSE_ALARM / 2))
     for layer in trained.recorder.layers:
         share = (layer.place.stop - layer.place.start) / trained.job.model.dim
-        scores = trained.scores("known others", layer=layer)
+        scores = trained.scores("known-others", layer=layer)
         found = scores.inserted_values / scores.null.spread
         # within a layer the canaries of a transform are not orthogonal: they are in each other's way, by k_t (1-p)/d
         counts, rounds = trained.column("canaries"), trained.schedule.presence[:, trained.schedule.inserted].argmax(axis=0)

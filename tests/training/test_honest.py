@@ -47,10 +47,10 @@ def test_the_clients_door_is_audited_and_not_what_it_says_about_itself(tmp_path)
 def test_a_run_that_diverged_says_so(tmp_path):
     """Noise lengthens updates, an adaptive clip norm follows them, and the noise follows it."""
     noisy = (
-        "privacy.noise_multiplier=20",
+        "mechanism.noise_multiplier=20",
         "server.learning_rate=4",
         "participation.rounds=40",
-        "privacy.adaptive_clipping=true",
+        "mechanism.kind=adaptive",
     )
     (said,) = (each for each in audited(tmp_path, *noisy).caveats if each.startswith("diverged: "))
     assert "The clip norm went from 1 to " in said and said.endswith("less noise")
@@ -94,10 +94,10 @@ def test_lines_that_are_no_rounds_are_not_looked_at():
     "changes",
     [
         ("audit.view=final-model",),
-        ("audit.view=known-rounds", "privacy.clip_norm=0.02", "participation.rounds=1", "participation.epochs=1"),
-        ("audit.view=every-release", "privacy.clip_norm=0.02", "participation.rounds=1", "participation.epochs=1"),
+        ("audit.view=known-rounds", "mechanism.clip_norm=0.02", "participation.rounds=1", "participation.epochs=1"),
+        ("audit.view=every-release", "mechanism.clip_norm=0.02", "participation.rounds=1", "participation.epochs=1"),
     ],
-    ids=["final model", "known rounds", "every release"],
+    ids=["final-model", "known-rounds", "every-release"],
 )
 def test_a_view_that_hides_the_canaries_does_not_call_a_broken_mechanism_consistent(tmp_path, changes):
     clip = 0.02 if len(changes) > 1 else 1.0
@@ -106,7 +106,7 @@ def test_a_view_that_hides_the_canaries_does_not_call_a_broken_mechanism_consist
     assert verdict.word == "VIOLATED" or verdict.noticeable_noise_factor > 2
 
 
-@pytest.mark.parametrize("change", ["canaries.replace_clients=true", "canaries.over_long=0.01"])
+@pytest.mark.parametrize("change", ["canaries.replace_clients=true", "canaries.canary_norm=0.01"])
 def test_canaries_that_add_less_than_the_claim_allows_for_are_not_said_to_notice_half_the_noise(tmp_path, change):
     verdict = audited(tmp_path, change).verdict
     assert verdict.word == "INCONCLUSIVE"
@@ -125,9 +125,9 @@ def test_the_factor_of_the_usual_audit_is_that_of_its_claim(tmp_path):
 
 def test_known_others_of_sphere_canaries_over_several_presentations(train):
     """The same pairs of canaries meet in round after round. Five standard errors: false-alarm rate 6e-7."""
-    changes = ("canaries.family=sphere", "canaries.pool=300", "participation.rounds=8", "privacy.noise_multiplier=0.5")
+    changes = ("canaries.family=sphere", "canaries.pool=300", "participation.rounds=8", "mechanism.noise_multiplier=0.5")
     config = train(*changes, "canaries.presentations=8", secret_seed=3)
-    scores = config.scores("known others")
+    scores = config.scores("known-others")
     standardised = scores.inserted_values / scores.null.spread
     assert abs(standardised.mean() - np.sqrt(8) / 0.5) < 5 / np.sqrt(standardised.size) + 0.01 * np.sqrt(8) / 0.5
 

@@ -195,7 +195,7 @@ def test_tensorboard_reads_every_round_once(quiet, tmp_path, given):
         found = sorted((point.step, point.value) for point in read.Scalars(name))
         assert found == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected(out, name)] != []
     (last,) = read.Scalars("final/lower_bound")
-    assert (last.step, last.value) == (ROUNDS, pytest.approx(finished.result.bound.epsilon, rel=1e-6))
+    assert (last.observed.step, last.value) == (ROUNDS, pytest.approx(finished.result.bound.epsilon, rel=1e-6))
     (text,) = read.Tensors("verdict")
     assert text.tensor_proto.string_val[0].decode().startswith(finished.result.verdict.word)
     assert digests(out) == digests(quiet)

@@ -63,11 +63,11 @@ def test_without_clients_scores_have_the_mean_of_the_closed_form(train, nobody, 
 
     Whoever knows the others subtracts the other canaries too: 1/sigma for both families.
     """
-    changes = (*nobody(4), f"canaries.family={family}", "canaries.pool=500", f"privacy.noise_multiplier={sigma}")
+    changes = (*nobody(4), f"canaries.family={family}", "canaries.pool=500", f"mechanism.noise_multiplier={sigma}")
     trained = train(*changes, secret_seed=3)
     assert (trained.column("clients") == 0).all() and (trained.column("clients_norm") == 0).all()
     closed = 1 / np.sqrt(squares(trained, family, clients=False)[own_rounds(trained)])
-    for name, expected in (("known rounds", closed.mean()), ("known others", 1 / sigma)):
+    for name, expected in (("known-rounds", closed.mean()), ("known-others", 1 / sigma)):
         assert abs(means(trained, name).mean() - expected) < 3 * standard_error(trained, expected)
 
 
@@ -77,12 +77,12 @@ def test_without_clients_and_in_one_round_all_views_agree(train, nobody, family)
     trained = train(*nobody(1), f"canaries.family={family}", "canaries.pool=800", "server.momentum=0", secret_seed=4)
     dim, count, sigma = trained.job.model.dim, int(trained.schedule.inserted.sum()), 0.5
     whole = sigma**2 + count / dim
-    cosines = np.sqrt(dim) * trained.scores("final model").inserted_values
+    cosines = np.sqrt(dim) * trained.scores("final-model").inserted_values
     assert abs(cosines.mean() - whole**-0.5) < 3 * standard_error(trained, whole**-0.5)
     variance = (whole - (count if family == "transform" else 1) / dim) / whole
     assert abs(cosines.var() / variance - 1) < LIMIT * np.sqrt(2 / count)
     assert np.allclose(
-        trained.scores("every release").inserted_values, trained.scores("final model").inserted_values, atol=1e-6
+        trained.scores("every-release").inserted_values, trained.scores("final-model").inserted_values, atol=1e-6
     )
 
 
@@ -97,7 +97,7 @@ def at(train):
     def run(sigma, family="transform", secret_seed=1):
         key = sigma, family, secret_seed
         if key not in made:
-            changes = (f"privacy.noise_multiplier={sigma}", f"canaries.family={family}", *QUICK[family])
+            changes = (f"mechanism.noise_multiplier={sigma}", f"canaries.family={family}", *QUICK[family])
             made[key] = train(*changes, secret_seed=secret_seed)
         return made[key]
 
@@ -110,13 +110,13 @@ def test_known_others_gives_the_analytic_epsilon(at, sigma):
     gaps, inside, seeds = [], [], range(1, 6)
     for seed in seeds:
         trained = at(sigma, secret_seed=seed)
-        claim = trained.claim("known others")
+        claim = trained.claim("known-others")
         assert claim.epsilon == pytest.approx(float(gaussian_epsilon(0, 1, 1 / sigma, 1, trained.delta)))
-        found = estimate_gaussian(trained.scores("known others"), delta=trained.delta)
+        found = estimate_gaussian(trained.scores("known-others"), delta=trained.delta)
         inside.append(found.low <= claim.epsilon <= found.high)
         gaps.append((found.details["mean"] - 1 / sigma) / standard_error(trained, 1 / sigma))
     assert len(inside) - sum(inside) <= stats.binom.ppf(1 - FALSE_ALARM, len(inside), 0.05)
-    runs = [at(sigma, secret_seed=seed).scores("known others") for seed in seeds]
+    runs = [at(sigma, secret_seed=seed).scores("known-others") for seed in seeds]
     inserted = np.concatenate([scores.inserted_values for scores in runs])
     together = Scores(inserted, np.ones(inserted.size, bool), null=runs[0].null)
     found = estimate_gaussian(together, delta=1e-5)
@@ -127,7 +127,7 @@ def test_known_others_gives_the_analytic_epsilon(at, sigma):
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_known_others_of_sphere_canaries_do_not_have_each_other_in_the_way(at, sigma):
     trained = at(sigma, "sphere")
-    found = means(trained, "known others")
+    found = means(trained, "known-others")
     assert abs(found.mean() - 1 / sigma) < LIMIT * standard_error(trained, 1 / sigma)
 
 
@@ -154,11 +154,13 @@ def test_known_rounds_agrees_with_the_closed_form(at, family, sigma):
     trained = at(sigma, family)
     rounds, dim = own_rounds(trained), trained.job.model.dim
     plain = 1 / np.sqrt(squares(trained, family, clients=True)[rounds])
-    sums = np.stack([each.others * each.release.denominator / each.release.clip_norm for each in trained.done])
+    sums = np.stack(
+        [each.observed.others * each.observed.release.denominator / each.observed.release.clip_norm for each in trained.done]
+    )
     assert np.allclose(np.linalg.norm(sums, axis=1), trained.column("clients_norm"))
     covariance = sums @ sums.T / dim + np.diag(squares(trained, family, clients=False))
     best = np.sqrt(np.diag(np.linalg.inv(covariance)))[rounds]
-    scores = trained.scores("known rounds")
+    scores = trained.scores("known-rounds")
     found, margin = standardise(scores)[0].mean(), LIMIT * standard_error(trained, best.mean())
     assert plain.mean() - margin < found < best.mean() + margin
     if scores.statistic == "cosine" or scores.null.directions is None:
@@ -174,9 +176,9 @@ def test_known_rounds_agrees_with_the_closed_form(at, family, sigma):
 def test_known_rounds_of_a_single_round_is_the_closed_form(train, family, sigma):
     """There is no other round to learn from."""
     changes = ("participation.pattern=once", "participation.rounds=1", "data.users=40", "canaries.pool=400")
-    trained = train(*changes, f"canaries.family={family}", f"privacy.noise_multiplier={sigma}", secret_seed=2)
+    trained = train(*changes, f"canaries.family={family}", f"mechanism.noise_multiplier={sigma}", secret_seed=2)
     expected = squares(trained, family, clients=True)[0] ** -0.5
-    assert abs(means(trained, "known rounds").mean() - expected) < LIMIT * standard_error(trained, expected)
+    assert abs(means(trained, "known-rounds").mean() - expected) < LIMIT * standard_error(trained, expected)
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
@@ -186,10 +188,15 @@ def test_the_final_model_is_the_sum_of_its_rounds(at, sigma):
     gaps = []
     for trained in runs:
         weight = np.cumsum(0.9 ** np.arange(trained.job.rounds))[::-1]
-        sums = np.stack([each.others * each.release.denominator / each.release.clip_norm for each in trained.done])
+        sums = np.stack(
+            [
+                each.observed.others * each.observed.release.denominator / each.observed.release.clip_norm
+                for each in trained.done
+            ]
+        )
         clients = np.sum((weight @ sums) ** 2) / trained.job.model.dim
         expected = weight[own_rounds(trained)] / np.sqrt(sigma**2 * weight @ weight + clients)
-        gaps.append(means(trained, "final model") - expected)
+        gaps.append(means(trained, "final-model") - expected)
     together = np.concatenate(gaps)
     assert abs(together.mean()) < LIMIT / np.sqrt(together.size)
 
@@ -198,8 +205,8 @@ def test_the_final_model_is_the_sum_of_its_rounds(at, sigma):
 def test_known_rounds_then_every_release_then_the_final_model(at, sigma):
     """Where the analytic epsilon is at least 12."""
     trained = at(sigma)
-    assert trained.claim("known rounds").epsilon >= 12
-    known, every, final = (trained.bound(name) for name in ("known rounds", "every release", "final model"))
+    assert trained.claim("known-rounds").epsilon >= 12
+    known, every, final = (trained.bound(name) for name in ("known-rounds", "every-release", "final-model"))
     assert known >= every > final
 
 
@@ -212,25 +219,25 @@ def isotonic(levels):
     return lack <= stats.chi2.isf(FALSE_ALARM, mean.size - 1), (mean[-1] - mean[0]) / np.sqrt(1 / weight[0] + 1 / weight[-1])
 
 
-@pytest.mark.parametrize("name", ["known others", "known rounds", "final model"])
+@pytest.mark.parametrize("name", ["known-others", "known-rounds", "final-model"])
 def test_leakage_falls_with_noise(at, name):
     """Five runs at each noise."""
     levels = [[means(at(sigma, secret_seed=seed), name) for seed in range(1, 6)] for sigma in SIGMAS[::-1]]
     rising, rise = isotonic([np.concatenate(each) for each in levels])
-    assert rising and rise > (LIMIT if name != "final model" else 0)  # the final model hides behind aligned clients
+    assert rising and rise > (LIMIT if name != "final-model" else 0)  # the final model hides behind aligned clients
 
 
-@pytest.mark.parametrize("name", ["known others", "known rounds", "final model"])
+@pytest.mark.parametrize("name", ["known-others", "known-rounds", "final-model"])
 def test_leakage_rises_with_presentations(train, name):
     """And for whoever knows the others as the analysis says, mu = sqrt(presentations)/sigma."""
     presented = (1, 2, 4, 8)
-    runs = [train(*QUICK["transform"], "privacy.noise_multiplier=1", f"canaries.presentations={n}") for n in presented]
+    runs = [train(*QUICK["transform"], "mechanism.noise_multiplier=1", f"canaries.presentations={n}") for n in presented]
     rising, rise = isotonic([means(trained, name) for trained in runs])
-    assert rising and rise > (LIMIT if name != "final model" else 0)
+    assert rising and rise > (LIMIT if name != "final-model" else 0)
     for count, trained in zip(presented, runs, strict=True):
         assert (trained.schedule.times == count).all()
         assert trained.claim(name).game.participation == str(Repeated(count))
-        if name == "known others":
+        if name == "known-others":
             mean = means(trained, name).mean()
             error = np.hypot(standard_error(trained, count**0.5), count**0.5 / np.sqrt(2 * trained.recorder.spare))
             assert abs(mean - count**0.5) < LIMIT * error
@@ -245,15 +252,15 @@ CORRECT = {
         "participation.pattern=poisson",
         "participation.cohort_size=20",
         "canaries.pattern=as-clients",
-        "privacy.noise_multiplier=1",
+        "mechanism.noise_multiplier=1",
     ),
     "Poisson, canaries in periods": (
         "participation.pattern=poisson",
         "participation.cohort_size=20",
         "canaries.presentations=2",
-        "privacy.noise_multiplier=1",
+        "mechanism.noise_multiplier=1",
     ),
-    "8 presentations": ("canaries.presentations=8", "privacy.noise_multiplier=1"),
+    "8 presentations": ("canaries.presentations=8", "mechanism.noise_multiplier=1"),
 }
 
 
@@ -262,7 +269,7 @@ def test_correct_runs_are_not_convicted_beyond_the_stated_rate(train, case):
     """40 runs, each view's bound at 95 %: alarms are at most what a binomial exceeds once in a million."""
     runs = [train(*SHORT, *CORRECT[case], secret_seed=seed) for seed in range(100, 140)]
     most = stats.binom.ppf(1 - FALSE_ALARM, len(runs), 0.05)
-    for name, null in (*((name, "theory") for name in runs[0].by_name), ("known others", "empirical")):
+    for name, null in (*((name, "theory") for name in runs[0].by_key), ("known-others", "empirical")):
         claim = runs[0].claim(name)
         assert sum(trained.bound(name, null=null) > claim.epsilon for trained in runs) <= most
 
@@ -271,14 +278,14 @@ def test_sampling_hides_the_rounds_only_from_those_who_do_not_know_them(train):
     """The claim that stands beside a view is that of its adversary."""
     trained = train(*SHORT, *CORRECT["Poisson, canaries as clients"])
     pattern, how = Poisson(20 / 60, 8), {"noise_multiplier": 1.0, "delta": 1e-5}
-    for name in ("final model", "every release"):
+    for name in ("final-model", "every-release"):
         assert trained.claim(name) == accounting.claim(pattern, **how)
-    for name in ("known rounds", "known others"):
+    for name in ("known-rounds", "known-others"):
         assert trained.claim(name) == accounting.claim(pattern, rounds_known=True, **how)
-    assert trained.claim("known others").epsilon > trained.claim("final model").epsilon
+    assert trained.claim("known-others").epsilon > trained.claim("final-model").epsilon
 
 
-QUIET = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0.1", "privacy.clip_norm=0.1", "audit.unused_rows=600")
+QUIET = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0.1", "mechanism.clip_norm=0.1", "audit.unused_rows=600")
 
 
 def audited(tmp_path, *changes, secret_seed=5, preset="tiny"):
@@ -305,15 +312,15 @@ KINDS = {
         ("at most 3 times, at least 3 rounds apart", "add-or-remove-one", "client"),
     ),
     "replacing clients": (("canaries.replace_clients=true",), ("once", "replace-one", "client")),
-    "adaptive clipping": (("privacy.adaptive_clipping=true",), ("once", "add-or-remove-one", "client")),
+    "adaptive clipping": (("mechanism.kind=adaptive",), ("once", "add-or-remove-one", "client")),
     "FedAdam": (("server.optimiser=adam", "server.learning_rate=0.01"), ("once", "add-or-remove-one", "client")),
     "central DP-SGD": (
         ("data.options={group=1}", "data.users=400", "client.batch_size=all", "client.learning_rate=1", "privacy.unit=example"),
         ("once", "add-or-remove-one", "example"),
     ),
     "sphere": (("canaries.family=sphere",), ("once", "add-or-remove-one", "client")),
-    "as vectors": (("canaries.as_vectors=true",), ("once", "add-or-remove-one", "client")),
-    "realised denominator": (("privacy.realised_denominator=true",), ("once", "add-or-remove-one", "client")),
+    "as vectors": (("canaries.full_vectors=true",), ("once", "add-or-remove-one", "client")),
+    "realised denominator": (("mechanism.divide_by_actual_cohort=true",), ("once", "add-or-remove-one", "client")),
     "local momentum and steps": (
         ("client.momentum=0.5", "client.epochs=2", "client.max_steps=3", "client.max_examples=8"),
         ("once", "add-or-remove-one", "client"),
@@ -330,7 +337,7 @@ def test_every_kind_of_run_ends_in_its_own_game_and_is_not_convicted(tmp_path, k
     for claim in (result.claim, *(view.claim for view in result.views)):
         assert (claim.game.participation, claim.game.relation, claim.game.unit) == (participation, relation, unit)
     assert result.claim.game.knowledge == "rounds known"
-    assert {view.view for view in result.views} == {"final model", "every release", "known rounds"}
+    assert {view.view for view in result.views} == {"final-model", "every-release", "known-rounds"}
     assert len(events) == 8
     denominators = {event["denominator"] for event in events}
     assert (len(denominators) > 1) == (kind == "realised denominator")
@@ -365,25 +372,23 @@ def test_a_run_of_real_texts_is_right_too(tmp_path):
 
 def test_a_maximum_without_power_says_so(tmp_path):
     """And one with power does not; the papers' fit of it is there by name, and flagged."""
-    loud, _ = audited(tmp_path / "loud", "privacy.noise_multiplier=0.1", "audit.paper_views=true")
-    quiet, _ = audited(tmp_path / "quiet", "privacy.noise_multiplier=3", "audit.view=every-release")
+    loud, _ = audited(tmp_path / "loud", "mechanism.noise_multiplier=0.1", "audit.paper_views=true")
+    quiet, _ = audited(tmp_path / "quiet", "mechanism.noise_multiplier=3", "audit.view=every-release")
     views = {view.view: view for view in loud.views}
-    assert set(views) == {"final model", "every release", "known rounds", "final model, with its start"} | {
-        "every release, after momentum"
-    }
-    for name in ("every release", "every release, after momentum"):
+    assert set(views) == {"final-model", "every-release", "known-rounds", "whole-model"} | {"every-step"}
+    for name in ("every-release", "every-step"):
         assert views[name].estimate.method == "Gaussian, mean and width"
         assert any(caveat.startswith("maximum:") for caveat in views[name].caveats)
-    assert not any(caveat.startswith("no power:") for caveat in views["every release"].caveats)
-    assert views["every release"].bound.epsilon > 0
-    assert quiet.setting["view"] == "every release" and quiet.verdict.word == "INCONCLUSIVE"
+    assert not any(caveat.startswith("no power:") for caveat in views["every-release"].caveats)
+    assert views["every-release"].bound.epsilon > 0
+    assert quiet.setting["view"] == "every-release" and quiet.verdict.word == "INCONCLUSIVE"
     assert any(caveat.startswith("no power:") for caveat in quiet.caveats)
     assert quiet.estimate is None and any(caveat.startswith("no estimate:") for caveat in quiet.caveats)
 
 
 def test_nothing_is_promised_for_a_maximum_over_rounds(tmp_path):
     """Also where it has power: how likely it notices too little noise has no closed form."""
-    loud, _ = audited(tmp_path, "privacy.noise_multiplier=0.5", "audit.view=every-release", "participation.rounds=1",
+    loud, _ = audited(tmp_path, "mechanism.noise_multiplier=0.5", "audit.view=every-release", "participation.rounds=1",
                       "participation.epochs=1")  # fmt: skip
     assert loud.verdict.word == "INCONCLUSIVE" and loud.verdict.noticeable_noise_factor == float("inf")
 
@@ -419,7 +424,7 @@ class ReusedNoise(Gaussian):
 @pytest.mark.parametrize("broken", [HalfNoise, NoClipping, ReusedNoise])
 def test_a_broken_twin_is_convicted(train, broken):
     """A mechanism of one's own goes in like ours; the same run with the right one is not convicted."""
-    changes = ("canaries.pool=400", "participation.rounds=12", "privacy.noise_multiplier=0.5")
+    changes = ("canaries.pool=400", "participation.rounds=12", "mechanism.noise_multiplier=0.5")
     right, wrong = (train(*changes, mechanism=kind(0.1, 0.5), secret_seed=9) for kind in (Gaussian, broken))
-    assert wrong.claim("known others") == right.claim("known others")
-    assert wrong.violated("known others") and not right.violated("known others")
+    assert wrong.claim("known-others") == right.claim("known-others")
+    assert wrong.violated("known-others") and not right.violated("known-others")

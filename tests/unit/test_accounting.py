@@ -181,11 +181,11 @@ def test_no_noise_is_no_privacy(pattern, how):
 
 
 @every_pattern
-def test_half_the_noise_is_part_of_the_claim(pattern, how):
+def test_half_the_noise_is_a_question_to_the_claim(pattern, how):
     whole = claim(pattern, noise_multiplier=8.0, delta=1e-5, **how)
     half = claim(pattern, noise_multiplier=4.0, delta=1e-5, **how)
-    assert whole.half_noise_epsilon == half.epsilon > whole.epsilon
-    assert whole.noise_multiplier == 8.0
+    assert whole.at_noise(0.5) == half.epsilon > whole.epsilon
+    assert whole.description.noise.accounted == 8.0
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_orders_that_do_not_converge_are_no_noise_on_standard_error(capfd, caplo
         (Poisson(0.1, 5), {"relation": "replace-one"}, "relation='add-or-remove-one' only"),
         (Once(), {"accountant": "prv"}, "one of 'auto', 'analytic', 'pld', 'rdp'"),
         (Once(), {"relation": "remove"}, "one of 'add-or-remove-one', 'replace-one'"),
-        ("once", {}, "not one of Once, Repeated, Poisson, FixedSize"),
+        ("once", {}, "is no pattern of coalmine.participation"),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -311,7 +311,7 @@ def test_the_claim_of_a_mechanism(run, folder, options, pattern):
     found = run("estimate", folder / "long.csv", *QUICK, "--noise-multiplier", 9, *options, "--json").json
     expected = claim(pattern, noise_multiplier=9.0, delta=1e-5)
     assert found["claim"]["epsilon"] == approx(expected.epsilon)
-    assert found["claim"]["game"]["participation"] == str(pattern)
+    assert found["claim"]["game"]["participation"]["text"] == str(pattern)
 
 
 def test_confidence_is_passed_on(run, folder):
@@ -585,7 +585,7 @@ def test_check_of_something_else(run, folder, tmp_path, name):
         ('"confidence": 0.95', '"confidence": 95'),
         ('"confidence": 0.95', '"confidence": NaN'),
         ('"claim": null', '"claim": 3'),
-        ("coalmine-result/1", "coalmine-result/2"),
+        ("coalmine-result/2", "coalmine-result/3"),
     ],
 )
 def test_check_of_a_result_that_somebody_changed(run, result, tmp_path, old, new):
@@ -702,7 +702,10 @@ def test_guesses_threshold_and_game_can_be_stated(run, folder):
     fixed = run("estimate", folder / "long.csv", "--delta", "1e-5", "--method", "threshold", "--threshold", "0.5", "--json")
     assert "fixed threshold 0.5" in fixed.json["bounds"][0]["method"]
     game = ("--game", "participation=8 times", "--view", "every release")
-    assert run("estimate", folder / "long.csv", "--delta", "1e-5", *game, "--json").json["game"]["participation"] == "8 times"
+    assert (
+        run("estimate", folder / "long.csv", "--delta", "1e-5", *game, "--json").json["game"]["participation"]["text"]
+        == "8 times"
+    )
     mismatch = run("estimate", folder / "long.csv", "--delta", "1e-5", *game, "--noise-multiplier", 1)
     assert mismatch.failed(2, "participation: 'once' against '8 times'")
 

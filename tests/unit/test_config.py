@@ -37,9 +37,9 @@ def test_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("change", "section", "key", "value"),
     [
-        ("privacy.noise_multiplier=0.25", "privacy", "noise_multiplier", 0.25),
-        ("privacy.noise_multiplier=1", "privacy", "noise_multiplier", 1.0),
-        (" privacy . noise_multiplier = 2 ", "privacy", "noise_multiplier", 2.0),
+        ("mechanism.noise_multiplier=0.25", "mechanism", "noise_multiplier", 0.25),
+        ("mechanism.noise_multiplier=1", "mechanism", "noise_multiplier", 1.0),
+        (" mechanism . noise_multiplier = 2 ", "mechanism", "noise_multiplier", 2.0),
         ("server.optimiser=adam", "server", "optimiser", "adam"),  # text needs no quotes
         ('server.optimiser="adam"', "server", "optimiser", "adam"),
         ("client.batch_size=all", "client", "batch_size", "all"),
@@ -58,7 +58,7 @@ def test_the_last_change_counts():
     assert read_config("tiny", ["run.seed=1", "run.seed=2"]).run.seed == 2
 
 
-@pytest.mark.parametrize("change", ["noise=1", "privacy.noise_multiplier", "=1", "privacy.=1", ".x=1", "", "privacy..x=1"])
+@pytest.mark.parametrize("change", ["noise=1", "mechanism.noise_multiplier", "=1", "privacy.=1", ".x=1", "", "privacy..x=1"])
 def test_changes_that_are_none(change):
     refused([change], "--set", "write section.key=value")
 
@@ -70,7 +70,7 @@ def test_a_change_below_a_value():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("privacy.noise_multipler=1", ("unknown key 'privacy.noise_multipler'", "did you mean 'noise_multiplier'?")),
+        ("mechanism.noise_multipler=1", ("has no key 'noise_multipler'", "did you mean 'noise_multiplier'?")),
         ("pivacy.delta=1", ("unknown key 'pivacy'", "did you mean 'privacy'?")),
         ("run.secret_seed=7", ("unknown key 'run.secret_seed'", "Known here: seed, workers")),
         ("audit.zebra=7", ("unknown key 'audit.zebra'", "Known here: view, bound")),
@@ -83,9 +83,9 @@ def test_unknown_keys(change, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("privacy.noise_multiplier=-1", ("privacy.noise_multiplier=-1", "greater than or equal to 0")),
-        ("privacy.noise_multiplier=nan", ("privacy.noise_multiplier=nan", "finite")),
-        ("privacy.noise_multiplier=much", ("privacy.noise_multiplier='much'", "number")),
+        ("mechanism.noise_multiplier=-1", ("mechanism.noise_multiplier=-1", "greater than or equal to 0")),
+        ("mechanism.noise_multiplier=nan", ("mechanism.noise_multiplier=nan", "finite")),
+        ("mechanism.noise_multiplier=much", ("mechanism.noise_multiplier='much'", "number")),
         ("privacy.delta=0", ("privacy.delta=0",)),
         ("privacy.delta=1", ("privacy.delta=1",)),
         ("participation.rounds=2.5", ("participation.rounds=2.5", "integer")),
@@ -98,7 +98,7 @@ def test_unknown_keys(change, words):
         ("client.batch_size=some", ("client.batch_size='some'",)),
         ("server.optimiser=adamw", ("server.optimiser='adamw'", "'sgd' or 'adam'")),
         ("audit.view=all", ("audit.view='all'", "known-others")),
-        ('audit.views=["all"]', ("audit.views='all'",)),
+        ('audit.views=["all"]', ("audit.view='all'",)),
         ("audit.confidence=95", ("audit.confidence=95", "less than 1")),
         ("model.options=3", ("model.options=3", "dictionary")),
         ("canaries.pool=-1", ("canaries.pool=-1",)),
@@ -117,8 +117,8 @@ def test_a_section_that_is_none():
     ("changes", "words"),
     [
         (["participation.pattern=poisson"], "'poisson' needs rounds and cohort_size"),
-        (["participation.pattern=min-separation", "participation.cohort_size=5"], "needs separation"),
-        (["participation.pattern=trace"], "belong together"),
+        (["participation.pattern=min-separation", "participation.cohort_size=5"], "cohort_size and separation"),
+        (["participation.pattern=trace"], "'trace' needs trace"),
         (["participation.trace=who.csv"], "belong together"),
         (["canaries.pattern=as-clients", "canaries.presentations=2"], "presentations belong to"),
         (

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from coalmine import _wandb_log, hooks
 from coalmine.hooks import HOOKS, HookRunner, hooks_of
+from coalmine.hooks import trackers as hooks
+from coalmine.hooks import wandb_log as _wandb_log
 from coalmine.training.config import Config, fingerprint, read_config
 
 
@@ -208,7 +209,7 @@ def test_a_missing_package_is_refused_with_what_to_do(name, monkeypatch):
 def test_a_folder_of_that_name_is_no_package(tmp_path):
     """W&B makes a folder `wandb` wherever it runs."""
     (tmp_path / "coalmine_no_such_package").mkdir()
-    code = "from coalmine.hooks import _installed; print(_installed('coalmine_no_such_package'), _installed('json'))"
+    code = "from coalmine.hooks.trackers import _installed; print(_installed('coalmine_no_such_package'), _installed('json'))"
     shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert shown.stdout.split() == ["False", "True"]
 

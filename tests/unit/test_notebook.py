@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from coalmine import AuditResult, Claim, CosineNull, GaussianNull, MaxNull, Scores, audit_scores, bound_band
+from coalmine.contracts import Caveat
 from coalmine.drawing import Picture, svg
 from coalmine.result import SecondaryView
 
 SCORES = Scores.of(np.linspace(-1, 3, 100), np.linspace(-2, 2, 200))
 ALLOWED = {"div", "p", "span", "table", "tbody", "tr", "th", "td", "ul", "li", "b", "svg", "path", "rect", "text"}
 KINDS = {
-    "CONSISTENT": lambda: audit_scores(SCORES, delta=1e-5, claim=Claim(3.0, 1e-5, half_noise_epsilon=1e9)),
+    "CONSISTENT": lambda: audit_scores(SCORES, delta=1e-5, claim=Claim(3.0, 1e-5, question=lambda factor: 1e9)),
     "VIOLATED": lambda: audit_scores(
         Scores.of(np.linspace(4, 6, 100), null=GaussianNull()), delta=1e-5, claim=Claim(1.0, 1e-5)
     ),
@@ -68,16 +69,15 @@ def test_every_string_is_escaped():
     beside = SecondaryView(bad, bad, None, result.bound, None)
     bad_result = replace(
         result,
-        verdict=replace(result.verdict, reason=bad),
         claim=Claim(1.0, 1e-5, accountant=bad),
         estimates=(replace(result.estimate, method=bad),),
         bounds=(replace(result.bound, method=bad),),
         views=(beside,),
-        caveats=(bad,),
+        caveats=(Caveat("note", {"name": "mine", "text": bad}),),
     )
     html = bad_result._repr_html_()
     assert "<script" not in html and "<img" not in html
-    assert words_of(html).count("<script>alert(1)</script>") == 6
+    assert words_of(html).count("<script>alert(1)</script>") == 5
 
 
 def test_the_picture_is_scaled_to_each_rows_own_total():

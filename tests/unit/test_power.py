@@ -262,4 +262,4 @@ def test_an_unknown_method_lists_the_known_ones():
 def test_a_claim_of_one_mechanism_can_be_planned_for():
     stated = claim(Once(), noise_multiplier=1.0, delta=1e-5)
     assert isinstance(stated, Claim)
-    assert detectable(stated.epsilon, Design(1000), delta=1e-5) < stated.half_noise_epsilon
+    assert detectable(stated.epsilon, Design(1000), delta=1e-5) < stated.at_noise(0.5)

@@ -11,7 +11,7 @@ from coalmine.errors import InputFileError, RunDirectoryError
 from coalmine.report.compare import Audited, Comparison, compare, page
 from coalmine.report.presented import across_runs, presentations_of
 
-LOUD, OFTEN = "privacy.noise_multiplier=1.0", "canaries.presentations=2"
+LOUD, OFTEN = "mechanism.noise_multiplier=1.0", "canaries.presentations=2"
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_the_verb_report(run, finished, tmp_path, simulated):
     code, out, err = run("report", finished(), "--format", "md")
     assert (code, err) == (0, "") and out.startswith("## Privacy audit")
     code, out, _ = run("report", finished(), "--format", "md", "--json")
-    assert json.loads(out)["schema"] == "coalmine-result/1"
+    assert json.loads(out)["schema"] == "coalmine-result/2"
     code, out, err = run("report", finished(), "--format", "md", "-o", tmp_path / "card.md")
     assert (code, out) == (0, "") and (tmp_path / "card.md").read_text().startswith("## Privacy audit")
 
@@ -197,7 +197,7 @@ def test_a_model_that_was_handed_is_an_axis(finished, tmp_path):
 
     shutil.copytree(finished(), tmp_path / "mine")
     with (tmp_path / "mine" / "config.toml").open("a") as file:
-        file.write('\n[about.handed]\ngiven = "my model"\n')
+        file.write('\n[about.handed]\ntask = "my model"\n')
     assert [row.columns["data and model"] for row in compare([tmp_path / "mine", finished()]).rows] == [
         "as configured",
         "my model",

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from coalmine import AuditResult, Claim, GaussianNull, Once, Scores, audit_scores, claim, simulate_gaussian_mechanism
+from coalmine.contracts import Caveat
 from coalmine.errors import InputFileError, RunDirectoryError
 from coalmine.report import facts
 from coalmine.report.card import card
@@ -163,7 +164,7 @@ def test_a_fresh_secret_shows_its_fingerprint_and_a_given_one_does_not(finished)
     evidence = Evidence.of(finished())
     assert evidence.given_secret and evidence.secret is None
     fresh = json.loads((finished() / "result.json").read_text())
-    fresh["caveats"] = [caveat for caveat in fresh["caveats"] if not caveat.startswith("secret seed")]
+    fresh["caveats"] = [caveat for caveat in fresh["caveats"] if caveat["code"] != "secret-given"]
     fresh["training"]["secret_sha256"] = "ab" * 32
     found = Evidence(AuditResult.from_json(json.dumps(fresh)), config=evidence.config)
     assert found.secret == "ab" * 32
@@ -219,7 +220,7 @@ def test_directories_that_have_no_audit(finished, tmp_path):
 def test_scores_of_another_run_are_refused(finished, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(finished(), out)
-    shutil.copy(finished("privacy.noise_multiplier=2.0") / "scores.npz", out / "scores.npz")
+    shutil.copy(finished("mechanism.noise_multiplier=2.0") / "scores.npz", out / "scores.npz")
     with pytest.raises(InputFileError, match="not those that its result"):
         report(out)
 
@@ -281,10 +282,12 @@ def test_the_epsilon_so_far_names_its_adversary_and_its_confidence(finished):
     caption = re.search(r'id="figure-rounds">.*?<figcaption>(.*?)</figcaption>', report(seen), re.DOTALL)[1]
     assert "all other updates could say this" in caption and "with 95% confidence at all times" in caption
     alone = replace(
-        seen, result=replace(seen.result, setting={**seen.result.setting, "view": "known rounds"}, views=()), scores={}
+        seen,
+        result=replace(seen.result, setting={**seen.result.setting, "view": "known-rounds", "layer": None}, views=()),
+        scores={},
     )
-    assert seen.watching == "known others" and alone.watching == "known rounds"
-    for view in ("every release", "final model", "unknown rounds"):
+    assert seen.watching == "known-others" and alone.watching == "known-rounds"
+    for view in ("every-release", "final-model", "unknown-rounds"):
         other = replace(alone, result=replace(alone.result, setting={**seen.result.setting, "view": view}))
         assert other.watching is None and 'id="figure-rounds"' not in report(other)
 
@@ -356,7 +359,7 @@ def steering(finished, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(finished(), out)
     result = json.loads((out / "result.json").read_text())
-    result["caveats"].append(f"{ESCAPE}: {ESCAPE}")
+    result["caveats"].append({"code": "note", "data": {"name": ESCAPE, "text": ESCAPE}})
     result["versions"][ESCAPE] = ESCAPE
     result["training"] |= {"model": ESCAPE, "in_words": {ESCAPE: ESCAPE}}
     result["verdict"]["reason"] = ESCAPE
@@ -371,7 +374,9 @@ def test_control_characters_do_not_get_through(steering, tmp_path, monkeypatch, 
 
     result = AuditResult.load(steering)
     shutil.copytree(steering, tmp_path / "again")
-    by_hand = replace(result, caveats=(ESCAPE,), setting={**result.setting, "view": ESCAPE})
+    by_hand = replace(
+        result, caveats=(Caveat("note", {"name": ESCAPE, "text": ESCAPE}),), setting={**result.setting, "view": ESCAPE}
+    )
     print(by_hand)
     by_hand.show()
     shown = [str(result), str(by_hand), card(by_hand), card(steering), report(steering), capsys.readouterr().out]
@@ -393,7 +398,7 @@ def test_sentences_that_are_none(finished, tmp_path, words):
     data["training"]["in_words"] = words
     (tmp_path / "run" / "result.json").write_text(json.dumps(data))
     result = AuditResult.load(tmp_path / "run")
-    assert result.in_words == {} and "CONSISTENT" in str(result) + report(tmp_path / "run") + card(result)
+    assert "training" in result.in_words and "CONSISTENT" in str(result) + report(tmp_path / "run") + card(result)
 
 
 def test_numbers_beyond_all_measure(finished, page, tmp_path):

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from coalmine import Claim, Game, Once, audit_scores, claim, simulate_gaussian_mechanism
-from coalmine.contracts import Verdict
+from coalmine import Claim, Game, MinSeparation, Once, Poisson, Repeated, audit_scores, claim, simulate_gaussian_mechanism
+from coalmine.contracts import Attendance, Caveat, Power, Verdict, plain
 from coalmine.report import words
 from coalmine.report.card import card
 from coalmine.report.compare import Audited
@@ -29,12 +29,12 @@ def changed(result, *, word=None, bound=None, claimed=None, **setting):
     if claimed:
         result = replace(result, claim=replace(result.claim, **claimed))
     if word:
-        result = replace(result, verdict=Verdict(word, f"because of {word}", 8.9, 1.84))
+        result = replace(result, verdict=Verdict(word, f"because of {word}", Power(8.9, 1.84)))
     return replace(result, setting={**result.setting, **setting})
 
 
 def test_the_whole_sentence(audit):
-    shown = changed(audit, word="CONSISTENT", bound={"epsilon": 1.839}, view="known others", assignment="coins")
+    shown = changed(audit, word="CONSISTENT", bound={"epsilon": 1.839}, view="known-others", assignment="coins")
     shown = replace(shown, design=replace(shown.design, inserted=300, pool=600))
     assert words.quote(shown) == (
         "An adversary who sees every release and knows the rounds of its target and all other updates, looking for 300 of 600 "
@@ -46,22 +46,24 @@ def test_the_whole_sentence(audit):
 @pytest.mark.parametrize(
     ("participation", "said"),
     [
-        ("once", "epsilon = 4.38 for one participation."),
-        ("8 times", "epsilon = 4.38 for 8 participations."),
-        ("at most 3 times, at least 5 rounds apart", "epsilon = 4.38 for at most 3 participations, at least 5 rounds apart."),
-        ("Poisson sampling at rate 0.1 for 9 rounds", "epsilon = 4.38 under Poisson sampling at rate 0.1 for 9 rounds."),
+        (Repeated(1), "epsilon = 4.38 for one participation."),
+        (Repeated(8), "epsilon = 4.38 for 8 participations."),
+        (MinSeparation(5, 2, 15), "epsilon = 4.38 for at most 3 participations, at least 5 rounds apart."),
+        (Poisson(0.1, 9), "epsilon = 4.38 under Poisson sampling at rate 0.1 for 9 rounds."),
+        (Attendance("stated", text="on Sundays"), "epsilon = 4.38 for on Sundays."),
         (None, "epsilon = 4.38."),
     ],
 )
 def test_for_how_many_participations_the_claim_is(audit, participation, said):
-    game = replace(audit.claim.game, participation=participation)
+    how = getattr(participation, "attendance", participation)
+    game = replace(audit.claim.game, participation=how)
     assert words.quote(changed(audit, word="CONSISTENT", claimed={"game": game})).endswith(said)
 
 
 def test_what_is_claimed_for_the_clients(audit):
-    often = replace(audit, training={"participation": "12 times", "epsilon_of_clients": 37.84})
+    often = replace(audit, training={"participation": plain(Repeated(12).attendance), "epsilon_of_clients": 37.84})
     assert words.clients(often) == "Clients of this run take part 12 times; the accountant's claim for them is epsilon = 37.8."
-    assert words.clients(replace(audit, training={"participation": "once", "epsilon_of_clients": 4.4})) == ""
+    assert words.clients(replace(audit, training={"participation": plain(Once().attendance), "epsilon_of_clients": 4.4})) == ""
     assert words.clients(audit) == ""
     assert "take part 12 times" in card(often) and 'id="clients"' in report(often) and 'id="clients"' not in report(audit)
 
@@ -69,20 +71,24 @@ def test_what_is_claimed_for_the_clients(audit):
 @pytest.mark.parametrize(
     ("view", "said"),
     [
-        ("final model", "who sees only the final model"),
-        ("final model, with its start", "its start included"),
-        ("every release", "but not who took part when"),
-        ("every release, after momentum", "every step of the model"),
-        ("known rounds", "knows in which rounds its target took part"),
-        ("known others", "and all other updates"),
-        ("one release", "who sees one release,"),
+        ("final-model", "who sees only the final model"),
+        ("whole-model", "its start included"),
+        ("every-release", "but not who took part when"),
+        ("every-step", "every step of the model"),
+        ("known-rounds", "knows in which rounds its target took part"),
+        ("known-others", "and all other updates"),
+        ("one-release", "who sees one release,"),
         ("unstated", "whose view was not stated"),
         ("my own", "with the view “my own”"),
-        ("known rounds, within encoder.weight", "took part, limited to the layer encoder.weight"),
     ],
 )
 def test_every_view_has_its_adversary(audit, view, said):
     assert said in words.quote(changed(audit, view=view))
+
+
+def test_a_layer_is_named(audit):
+    said = words.quote(changed(audit, view="known-rounds", layer="encoder.weight"))
+    assert "took part, limited to the layer encoder.weight" in said
 
 
 def test_a_violation_is_said_to_be_one(audit):
@@ -153,18 +159,19 @@ def test_what_would_have_been_noticed(audit):
     )
     assert noticed(changed(audit, word="INCONCLUSIVE")).startswith("Only noise too small by a factor of 1.9 or more")
     assert noticed(changed(audit, word="CONSISTENT")).endswith("(probability 0.8, Gaussian scores).")
-    blind = replace(audit, verdict=replace(audit.verdict, noticeable_noise_factor=math.inf))
+    blind = replace(audit, verdict=replace(audit.verdict, power=replace(audit.verdict.power, noise_factor=math.inf)))
     assert noticed(blind) == "No lack of noise would have been noticed."
     assert "any leak from epsilon" in noticed(replace(audit, verdict=None))
 
 
 def test_the_reason_does_not_repeat_what_would_have_been_noticed(audit):
     assert words.gloss(audit) == "no leak above the claim was found"
-    only = "only noise too small by a factor of 2.2 would have been noticed; half the noise would probably have been missed"
-    shown = replace(audit, verdict=Verdict("INCONCLUSIVE", only, 8.9, 2.2))
+    power = Power(8.9, 2.2)
+    shown = replace(audit, verdict=Verdict("INCONCLUSIVE", "half-noise-missed", power, {"factor": 2.2}))
     assert words.gloss(shown) == "half the noise would probably have been missed"
-    shown = replace(audit, verdict=Verdict("VIOLATED", "with 95% confidence; more", 8.9, 2.2))
-    assert words.gloss(shown) == "with 95% confidence; more"
+    assert words.reason(shown).startswith("only noise too small by a factor of 2.2")
+    shown = replace(audit, verdict=Verdict("INCONCLUSIVE", "nothing-detectable", power))
+    assert words.gloss(shown) == words.reason(shown) == "no violation would have been noticed"
 
 
 @pytest.mark.parametrize("word", ["VIOLATED", "CONSISTENT", "INCONCLUSIVE", None])
@@ -177,7 +184,7 @@ def test_what_is_not_shown_begins_with_the_verdict(audit, word):
 
 
 def test_clients_that_take_part_more_often_are_named(audit):
-    shown = replace(audit, training={"participation": "12 times", "epsilon_of_clients": "inf"})
+    shown = replace(audit, training={"participation": plain(Repeated(12).attendance), "epsilon_of_clients": "inf"})
     assert any("clients 12 times" in limit and "epsilon = ∞" in limit for limit in words.not_shown(shown))
 
 
@@ -190,8 +197,8 @@ def test_diagnostics_in_words(audit):
 
 
 def test_caveats_have_names(audit):
-    shown = replace(audit, caveats=("scope: one run", "no colon here"))
-    assert words.caveats(shown) == [("scope", "one run"), ("note", "no colon here")]
+    shown = replace(audit, caveats=(Caveat("reversed"), Caveat("note", {"name": "mine", "text": "my words"})))
+    assert [name for name, _ in words.caveats(shown)] == ["reversed", "mine"] and words.caveats(shown)[1][1] == "my words"
 
 
 def test_a_stated_claim_without_a_game(audit):
@@ -212,10 +219,10 @@ def test_no_rounding_turns_a_verdict_round(audit):
 
 
 def test_a_factor_that_is_none_is_left_out(audit):
-    blank = replace(audit, verdict=replace(audit.verdict, noticeable_noise_factor=1.0))
+    blank = replace(audit, verdict=replace(audit.verdict, power=replace(audit.verdict.power, noise_factor=1.0)))
     assert words.noticed(blank) == "" and 'id="noticed"' not in report(blank)
     assert Audited("x", blank).cells()["would notice"] == "–"
-    exact = replace(audit, verdict=replace(audit.verdict, noticeable_noise_factor=2.01))
+    exact = replace(audit, verdict=replace(audit.verdict, power=replace(audit.verdict.power, noise_factor=2.01)))
     assert "factor of 2.1" in words.noticed(exact) and Audited("x", exact).cells()["would notice"] == "noise ÷ 2.1"
 
 

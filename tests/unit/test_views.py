@@ -9,7 +9,7 @@ from pytest import approx
 from scipy.stats import binom
 
 from coalmine import Epochs, FixedSize, GaussianNull, Once, Periods, Poisson, Repeated, Scores, bound_anytime, bound_band
-from coalmine.accounting import claim, game
+from coalmine.accounting import claim, game, plain_gaussian
 from coalmine.audit.statements import audit_scores
 from coalmine.canaries import SphereCanaries, TransformCanaries
 from coalmine.canaries.schedule import Schedule
@@ -23,10 +23,11 @@ from coalmine.verdict import judge
 from coalmine.views import (
     VIEWS,
     EveryRelease,
+    EveryStep,
     FinalModel,
     KnownOthers,
     KnownRounds,
-    View,
+    WholeModel,
     anytime_scores,
     choose_null,
     groups_of,
@@ -40,9 +41,9 @@ from coalmine.views import (
 DELTA = 1e-5
 ALL = [
     FinalModel(),
-    FinalModel(whole_model=True),
+    WholeModel(),
     EveryRelease(),
-    EveryRelease(post_momentum=True),
+    EveryStep(),
     KnownRounds(),
     KnownOthers(),
 ]
@@ -53,12 +54,12 @@ def schedule(pattern, pool=30, rounds=16, seed=1):
     return Schedule.draw(pattern, pool=pool, rounds=rounds, secret_seed=seed)
 
 
-@pytest.mark.parametrize("view", ALL, ids=lambda view: view.name)
+@pytest.mark.parametrize("view", ALL, ids=lambda view: view.key)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: type(pattern).__name__)
 def test_the_game_of_a_view_is_that_of_its_claim(view, pattern):
     taking_part = schedule(pattern)
-    found = view.claim(taking_part, noise_multiplier=2.0, delta=DELTA)
-    assert isinstance(view, View) and found.game == view.game(taking_part)
+    found = view.claim(taking_part, plain_gaussian(2.0), delta=DELTA)
+    assert isinstance(view) and found.game == view.game(taking_part)
     sampled = isinstance(pattern, (Poisson, FixedSize))
     assert found.game.knowledge == ("rounds unknown" if sampled and not view.knows_rounds else "rounds known")
     assert found.game.participation == str(pattern)
@@ -69,11 +70,9 @@ def test_canaries_that_replace_clients_have_another_relation(linear_run):
     view = KnownRounds(relation="replace-one", unit="example")
     scores = run.scores(view)
     assert scores.game == game(Once(), relation="replace-one", unit="example")
-    assert view.claim(run.schedule, noise_multiplier=1.0, delta=DELTA).epsilon == approx(9.997, abs=1e-3)
+    assert view.claim(run.schedule, plain_gaussian(1.0), delta=DELTA).epsilon == approx(9.997, abs=1e-3)
     with pytest.raises(MismatchError, match="relation"):
-        judge(
-            KnownRounds().claim(run.schedule, noise_multiplier=1.0, delta=DELTA), bound_band(scores, delta=DELTA), scores.game
-        )
+        judge(KnownRounds().claim(run.schedule, plain_gaussian(1.0), delta=DELTA), bound_band(scores, delta=DELTA), scores.game)
 
 
 def test_known_rounds_under_sampling_are_claimed_by_the_mean_over_their_number():
@@ -85,7 +84,7 @@ def test_known_rounds_under_sampling_are_claimed_by_the_mean_over_their_number()
     assert mean / binom.sf(0, rounds, rate) == approx(DELTA, rel=1e-4)
     amplified = claim(Poisson(rate, rounds), noise_multiplier=noise, delta=DELTA)
     most = claim(Repeated(10), noise_multiplier=noise, delta=DELTA)
-    assert amplified.epsilon < found.epsilon < most.epsilon and found.half_noise_epsilon > found.epsilon
+    assert amplified.epsilon < found.epsilon < most.epsilon and found.at_noise(0.5) > found.epsilon
     always = claim(Poisson(1.0, 7), noise_multiplier=noise, delta=DELTA, rounds_known=True)
     assert always.epsilon == approx(claim(Repeated(7), noise_multiplier=noise, delta=DELTA).epsilon, rel=1e-5)
     assert claim(Poisson(0.1, 7), noise_multiplier=0.0, delta=DELTA, rounds_known=True).epsilon == math.inf
@@ -105,7 +104,7 @@ def test_the_two_nulls_fill_the_table_differently(linear_run, family):
         assert law.null is not None and law.assignment == "coins" and law.value.size == 30
         assert unused.null is None and unused.assignment == "fixed" and unused.value.size == 130
         assert unused.labels["canary"].tolist() == list(range(130)) and not unused.inserted[30:].any()
-        assert (law.inserted == run.schedule.inserted).all() and law.dim == 1000 and law.view == view.name
+        assert (law.inserted == run.schedule.inserted).all() and law.dim == 1000 and law.view == view.key
         with pytest.raises(AssignmentError):  # unused directions had no coin
             bound_one_run(unused, delta=DELTA)
 
@@ -335,5 +334,5 @@ def test_patterns_that_coincide_are_filtered_once():
 
 def test_every_view_is_listed_and_says_what_it_sees():
     assert {kind().needs for kind in VIEWS.values()} == {"total_change", "mean", "residual"}
-    assert FinalModel(whole_model=True).needs == "model" and EveryRelease(post_momentum=True).needs == "step"
-    assert len({view.name for view in ALL}) == len(ALL)
+    assert WholeModel().needs == "model" and EveryStep().needs == "step"
+    assert len({view.key for view in ALL}) == len(ALL)

@@ -101,7 +101,7 @@ def test_the_plan_says_what_the_power_curve_says():
 def test_clipping_after_averaging_is_invisible_to_canaries_of_the_clip_norm():
     """Why canaries are sent over-long: one that already has the clip norm is not changed by any clipping."""
     setting, bug = SETTINGS["once"], BUGS["clip-the-average"]
-    short = replace(setting, changes=("canaries.over_long=1.0",))
+    short = replace(setting, changes=("canaries.canary_norm=1.0",))
     assert audit_once(setting, bug, 0).verdict.word == "VIOLATED"
     assert audit_once(short, bug, 0).verdict.word != "VIOLATED"
 
@@ -129,7 +129,7 @@ def test_bare_quantiles_are_seen_by_looking_at_the_clip_norms():
 
         class Looks:
             def observe(self, finished, seen=seen):
-                seen.append((finished.release, finished.record))
+                seen.append((finished.observed.release, finished.observed.record))
 
             def conclude(self, scorer):
                 return scorer.conclude(scorer.deciding(), ())
@@ -154,7 +154,7 @@ def test_sparse_noise_is_seen_by_looking_at_coordinates_that_do_not_move():
 
         with Workers(1, job.work()) as workers:
             first = next(iter(job.rounds_from(0, job.start(), workers)))
-        assert bool((first.release.vector == 0).any()) == still
+        assert bool((first.observed.release.vector == 0).any()) == still
 
 
 def test_shuffling_is_seen_by_counting_rounds():
@@ -195,7 +195,7 @@ def test_the_listing_explains_all_and_shows_the_code_of_those_that_are_named():
         listing(["half-nois"])
 
 
-def paper(word, view="known others"):
+def paper(word, view="known-others"):
     return Paper(0, word, view, 1.0, 2.0, "band")
 
 

@@ -20,6 +20,7 @@ from coalmine.estimators.power import Design
 from coalmine.nulls import CosineNull, MaxNull
 from coalmine.participation import FixedSize, Once, Poisson, Repeated
 from coalmine.verdict import judge
+from coalmine.views import VIEWS
 
 if TYPE_CHECKING:
     from coalmine.result import AuditResult
@@ -114,6 +115,12 @@ def game(words: list[str] | None) -> Game | None:
             raise ValueError(f"--game {word!r}: write unit=..., relation=..., participation=... or knowledge=...")
         stated[name] = value
     return Game(**stated)
+
+
+def view(words: str | None) -> str | None:
+    """The key of a threat model that was named in words, as "known others"; other words stay as they are."""
+    key = words.strip().lower().replace(" ", "-") if words is not None else None
+    return key if key in VIEWS else words
 
 
 def bound_options(method: str, guesses: str | None, threshold: str | None) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+VIOLATED, USAGE, INCONCLUSIVE, BROKEN, INTERRUPTED = 1, 2, 3, 4, 130  # exit codes
+
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
 

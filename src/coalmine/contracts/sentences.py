@@ -51,10 +51,8 @@ def caveat(code: str, data: Numbers) -> tuple[str, str]:
 
 def attendance(how: Any) -> str:
     """How often and when somebody takes part."""
-    if how.text is not None:
-        return str(how.text)
     made = ATTENDANCES.get(how.kind)
-    return made(how) if made is not None else how.kind
+    return made(how) if made is not None else str(how.kind if how.text is None else how.text)
 
 
 def _above(numbers: Numbers) -> str:

@@ -33,6 +33,8 @@ def plain(value: Any) -> Any:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
+    if isinstance(value, Attendance):
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value)} | {"text": str(value)}
     if isinstance(value, Description):
         return plain(value.to_dict())
     return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.name not in FUNCTIONS}

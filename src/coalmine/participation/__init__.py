@@ -1,6 +1,7 @@
 """Who takes part when: one class for each pattern, which answers for itself; read by accountants, drawn from by trainers."""
 
-from coalmine.participation.patterns import Epochs, FixedSize, MinSeparation, Once, Pattern, Periods, Poisson, Repeated
+from coalmine.participation.patterns import Epochs, MinSeparation, Once, Pattern, Periods, Repeated
+from coalmine.participation.sampled import FixedSize, Poisson
 from coalmine.participation.trace import Trace
 
 PATTERNS: dict[str, type[Pattern]] = {  # by the name in a configuration

@@ -234,134 +234,6 @@ class Epochs(Repeated):
 
 
 @dataclass(frozen=True)
-class Poisson(Pattern):
-    """In each of `rounds` rounds every client takes part with probability `rate`, independently."""
-
-    rate: float
-    rounds: int
-
-    def __post_init__(self) -> None:
-        if not 0 < _validate.number("rate", self.rate) <= 1:
-            raise ValueError(
-                f"rate={self.rate!r} is not a probability. Poisson(rate=...) needs 0 < rate <= 1; "
-                f"cohort_size / population = 50 / 3400 gives {50 / 3400:.4f}."
-            )
-        object.__setattr__(self, "rate", float(self.rate))
-        object.__setattr__(self, "rounds", _validate.whole("rounds", self.rounds, least=1))
-
-    keys = ("cohort_size",)
-    required = (("rounds",), ("cohort_size",))
-
-    @property
-    def most(self) -> int:
-        """All rounds."""
-        return self.rounds
-
-    @property
-    def sampling(self) -> Sampling:
-        """Each round with the same probability."""
-        return Sampling(self.rate, self.rounds)
-
-    @property
-    def attendance(self) -> Attendance:
-        """The rate, and for how long."""
-        return Attendance("poisson", rate=self.rate, rounds=self.rounds)
-
-    def constraint(self, rounds: int) -> Constraint:
-        """Any rounds."""
-        return Separation(rounds, 1, rounds)
-
-    def until(self, done: int, rounds: int) -> Pattern:
-        """The same for fewer rounds."""
-        return replace(self, rounds=done)
-
-    @classmethod
-    def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
-        """`rounds` and `cohort_size`, the mean cohort."""
-        rounds, cohort = _both(options, population, "poisson")
-        return cls(cohort / population, rounds), rounds
-
-    def expected_size(self, population: int, rounds: int) -> float:
-        """The mean cohort."""
-        return self.rate * population
-
-    def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
-        for number in range(start, rounds):
-            yield np.flatnonzero(streams("cohort", number).random(population) < self.rate)
-
-
-@dataclass(frozen=True)
-class FixedSize(Pattern):
-    """In each of `rounds` rounds `cohort_size` of `population` clients are drawn without replacement."""
-
-    cohort_size: int
-    population: int
-    rounds: int
-
-    def __post_init__(self) -> None:
-        for name in ("cohort_size", "population", "rounds"):
-            object.__setattr__(self, name, _validate.whole(name, getattr(self, name), least=1))
-        if self.cohort_size > self.population:
-            raise ValueError(f"cohort_size={self.cohort_size} exceeds population={self.population}.")
-
-    keys = ("cohort_size",)
-    required = (("rounds",), ("cohort_size",))
-
-    @property
-    def most(self) -> int:
-        """All rounds."""
-        return self.rounds
-
-    @property
-    def sampling(self) -> Sampling:
-        """A draw without replacement in every round."""
-        return Sampling(self.cohort_size / self.population, self.rounds, self.cohort_size, self.population)
-
-    @property
-    def relation(self) -> str:
-        """Replacing one client: the size of a cohort is fixed."""
-        return "replace-one"
-
-    @property
-    def attendance(self) -> Attendance:
-        """So many of so many, and for how long."""
-        return Attendance("fixed-size", cohort_size=self.cohort_size, population=self.population, rounds=self.rounds)
-
-    def constraint(self, rounds: int) -> Constraint:
-        """Any rounds."""
-        return Separation(rounds, 1, rounds)
-
-    def until(self, done: int, rounds: int) -> Pattern:
-        """The same for fewer rounds."""
-        return replace(self, rounds=done)
-
-    def among(self, pool: int, population: int) -> Pattern:
-        """The same share of the pool."""
-        return FixedSize(max(1, round(self.cohort_size * pool / population)), pool, self.rounds)
-
-    @classmethod
-    def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
-        """`rounds` and `cohort_size`."""
-        rounds, cohort = _both(options, population, "fixed-size", whole=True)
-        return cls(int(cohort), population, rounds), rounds
-
-    def expected_size(self, population: int, rounds: int) -> float:
-        """The size of every cohort."""
-        return float(self.cohort_size)
-
-    def _check(self, population: int, rounds: int) -> None:
-        super()._check(population, rounds)
-        if population != self.population:
-            raise ValueError(
-                f"population={population} does not fit: the pattern draws from {self.population} clients ({self})."
-            )
-
-    def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
-        for number in range(start, rounds):
-            yield np.sort(streams("cohort", number).choice(population, self.cohort_size, replace=False, shuffle=False))
-
-
-@dataclass(frozen=True)
 class MinSeparation(Pattern):
     """Each round draws `cohort_size` clients among those whose last round is at least `separation` rounds ago.
 
@@ -406,7 +278,7 @@ class MinSeparation(Pattern):
     @classmethod
     def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
         """`rounds`, `cohort_size` and `separation`."""
-        rounds, cohort = _both(options, population, "min-separation", whole=True)
+        rounds, cohort = both(options, population, "min-separation", whole=True)
         return cls(int(options["separation"]), int(cohort), rounds), rounds
 
     def expected_size(self, population: int, rounds: int) -> float:
@@ -458,7 +330,7 @@ def _rounds_of(options: Mapping[str, Any], epochs: int, population: int) -> int:
     return found
 
 
-def _both(options: Mapping[str, Any], population: int, pattern: str, *, whole: bool = False) -> tuple[int, float]:
+def both(options: Mapping[str, Any], population: int, pattern: str, *, whole: bool = False) -> tuple[int, float]:
     """(rounds, cohort size), both of which a pattern needs."""
     rounds, cohort = options["rounds"], options["cohort_size"]
     if cohort > population:

@@ -17,6 +17,7 @@ from coalmine.rounding import rounded_down, rounded_up, told_apart
 from coalmine.views import VIEWS
 
 NO_CLAIM = "NO CLAIM"
+_SIMULATED = {"one-release": "sees one release"}  # of scores that no run made
 _CHANCE = "(probability 0.8, Gaussian scores)"
 _RELATIONS = {"add-or-remove-one": "add or remove one", "replace-one": "replace one"}
 
@@ -82,8 +83,9 @@ def adversary(view: str, layer: str | None = None) -> str:
     'An adversary who sees every release and knows in which rounds its target took part'
     """
     limited = f", limited to the layer {layer}" if layer else ""
-    if view in VIEWS:
-        return f"An adversary who {VIEWS[view].adversary}{limited}"
+    sees = VIEWS[view].adversary if view in VIEWS else _SIMULATED.get(view)
+    if sees is not None:
+        return f"An adversary who {sees}{limited}"
     return "An adversary whose view was not stated" if view == "unstated" else f"An adversary with the view “{view}”{limited}"
 
 

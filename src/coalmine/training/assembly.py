@@ -21,7 +21,7 @@ from coalmine.data import SPECIAL, FederatedDataset, FederatedTexts, Vocabulary
 from coalmine.mechanisms.registry import check, fingerprint, make_mechanism
 from coalmine.models import MODELS, Model
 from coalmine.participation import Periods
-from coalmine.training import config as sections
+from coalmine.training import sections
 from coalmine.training.config import Config
 from coalmine.training.federation import Federation
 from coalmine.training.server import ServerAdam, ServerSGD

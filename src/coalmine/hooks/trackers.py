@@ -1,17 +1,4 @@
-"""Hooks: whoever wants to hear of a run while it goes on, and cannot disturb it.
-
-A hook is a callable that takes one event, a mapping of plain data:
-
-    event      when                                     holds
-    "start"    before the first round, or going on      directory, config, rounds, round (the first that is to come)
-    "round"    after a round was saved                  the line of `events.jsonl`: round, losses, epsilon so far, ...
-    "end"      after the audit                          verdict, reason, claim, lower_bound, estimate, ...
-
-Every hook gets a copy of its own. One that raises is reported once, in a line on standard error and in `hooks/errors.jsonl` of
-the run directory, is closed, and hears nothing more; the run goes on with the same bits. Ctrl-C is the user's and passes. No
-event holds the secret seed, a score or a canary; but losses and norms are not protected by the noise, so that the writers below
-stay on this machine unless told otherwise.
-"""
+"""Hooks that write for other programs: TensorBoard, MLflow, Weights & Biases."""
 
 from __future__ import annotations
 
@@ -20,81 +7,17 @@ import logging
 import math
 import os
 import secrets
-import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from copy import deepcopy
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from coalmine import _wandb_log
+from coalmine.hooks import wandb_log
+from coalmine.hooks.runner import FOLDER, Event, Hook
 
-Event = Mapping[str, Any]
-Hook = Callable[[Event], object]
-
-FOLDER = "hooks"  # in the run directory
 _NO_METRICS = ("round", "rounds", "time")
-
-
-class HookRunner:
-    """Tells all hooks of one run; to be used as a context, which ends with `close()` of those that have it."""
-
-    def __init__(self, hooks: Iterable[Hook] = (), directory: Path = Path()):
-        self._hooks, self._directory = list(hooks), directory
-
-    def __enter__(self) -> HookRunner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for hook in tuple(self._hooks):
-            self._safely(hook, _close, hook)
-
-    def __call__(self, kind: str, event: Event) -> None:
-        """One event for every hook that has not failed yet."""
-        for hook in tuple(self._hooks):
-            if not self._safely(hook, hook, {"event": kind, **deepcopy(dict(event))}):
-                _quietly(_close, hook)  # it hears nothing more, but may hold a file or a connection
-
-    def _safely(self, hook: Hook, act: Callable[..., object], *arguments: object) -> bool:
-        try:
-            act(*arguments)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # also SystemExit: a tracker that gives up must not end the training
-            self._leave_out(hook, error)
-            return False
-        return True
-
-    def _leave_out(self, hook: Hook, error: BaseException) -> None:
-        self._hooks = [other for other in self._hooks if other is not hook]
-        name, said = _name(hook), _said(error)
-        with suppress(Exception):
-            print(f"coalmine: hook {name} failed and is left out: {said}", file=sys.stderr, flush=True)  # noqa: T201
-        with suppress(Exception):
-            self._directory.joinpath(FOLDER).mkdir(exist_ok=True)
-            with self._directory.joinpath(FOLDER, "errors.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"time": round(time.time(), 3), "hook": name, "error": said}) + "\n")
-
-
-def hooks_of(wanted: Iterable[Hook | str]) -> list[Hook]:
-    """Names as writers with their defaults, each once, callables as they are; what is neither is refused."""
-    found: list[Hook] = []
-    names: set[str] = set()
-    for each in wanted:
-        if isinstance(each, str):
-            if each not in HOOKS:
-                raise ValueError(f"there is no hook {each!r}; known are {', '.join(HOOKS)}, or give a callable.")
-            if each not in names:
-                found.append(HOOKS[each]())
-            names.add(each)
-        elif callable(each):
-            found.append(each)
-        else:
-            raise ValueError(f"a hook is a callable that takes one event, or a name of {', '.join(HOOKS)}; got {each!r}.")
-    return found
 
 
 class _Writer(ABC):
@@ -289,7 +212,7 @@ class WeightsAndBiases(_Writer):
         run, self._run = self._run, None
         run.finish(**how)
         if run.offline:
-            _wandb_log.wait_for_its_end(Path(run.settings.sync_file))  # `finish` returns before it is written
+            wandb_log.wait_for_its_end(Path(run.settings.sync_file))  # `finish` returns before it is written
 
     def _first_missing(self, upcoming: int) -> int:
         """The first round that the tracker does not have, `upcoming` if it has all: it can only lose the last that it heard."""
@@ -299,46 +222,11 @@ class WeightsAndBiases(_Writer):
         logs = {path.resolve() for path in own.parent.parent.glob(f"*/{own.name}")} - {own}  # one for every earlier process
         if not logs:
             return upcoming  # they were removed, as is usual after an upload
-        lasts = [last for log in logs if (last := _wandb_log.freeze(log)) is not None]
+        lasts = [last for log in logs if (last := wandb_log.freeze(log)) is not None]
         return max(lasts) + 1 if len(lasts) == len(logs) else upcoming
 
 
 HOOKS: dict[str, Callable[[], Hook]] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WeightsAndBiases}
-
-
-def _close(hook: Hook) -> None:
-    """If it has something to close."""
-    close = getattr(hook, "close", None)
-    if close is not None:
-        close()
-
-
-def _quietly(act: Callable[..., object], *arguments: object) -> object:
-    """What an act of others gives; None if it fails, however it fails."""
-    try:
-        return act(*arguments)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        return None
-
-
-def _attribute(hook: Hook, name: str) -> str:
-    return " ".join(str(getattr(hook, name)).split())
-
-
-def _name(hook: Hook) -> str:
-    for attribute in ("name", "__qualname__"):
-        found = _quietly(_attribute, hook, attribute)
-        if found:
-            return str(found)
-    return type(hook).__name__
-
-
-def _said(error: BaseException) -> str:
-    """In one line; also of an error that cannot say what it is."""
-    message = _quietly(lambda: " ".join(str(error).split()))
-    return f"{type(error).__name__}: {'(its message cannot be shown)' if message is None else message}"[:300].rstrip()
 
 
 def _installed(package: str) -> bool:

@@ -1,0 +1,187 @@
+"""The verbs that need scores, a claim or a result and train nothing: `estimate`, `plan`, `account` and `check`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coalmine.cli.speech import INCONCLUSIVE, VIOLATED, AsJson, Quiet
+from coalmine.cli.speech import say as _say
+from coalmine.cli.speech import show as _show
+
+_LARGE_FILE = 20_000_000  # bytes; beyond this reading takes seconds, which is worth a word
+
+Delta = Annotated[float, typer.Option(help="Delta of the privacy statement; 1/population**1.1 is customary.")]
+Confidence = Annotated[float, typer.Option(help="Confidence of bounds and intervals.")]
+Noise = Annotated[float | None, typer.Option(help="Noise on the sum of clipped updates, in clip norms.")]
+Participations = Annotated[
+    int | None, typer.Option(help="Rounds in which a client (a canary) takes part, known to the adversary.")
+]
+Rate = Annotated[float | None, typer.Option(help="Probability of taking part in a round (Poisson sampling).")]
+Cohort = Annotated[int | None, typer.Option(help="Clients per round, drawn without replacement.")]
+Population = Annotated[int | None, typer.Option(help="All clients (with --cohort-size).")]
+Related = Annotated[str | None, typer.Option(help="What neighbours differ in: add-or-remove-one or replace-one.")]
+Rounds = Annotated[int | None, typer.Option(help="Number of rounds (with --sampling-rate or --cohort-size).")]
+
+
+def estimate(
+    scores: Annotated[Path, typer.Argument(help="csv, npz or parquet: 'value,inserted' or 'inserted,held_out' columns.")],
+    delta: Delta,
+    dim: Annotated[int | None, typer.Option(help="The scores are cosines in this many dimensions: exact null.")] = None,
+    max_over_rounds: Annotated[
+        int | None, typer.Option(help="With --dim: each score is the largest of this many rounds.")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Bound; the first one decides, others are shown. Default: band.")
+    ] = None,
+    assignment: Annotated[str | None, typer.Option(help="How canaries were chosen: coins, fixed or unknown.")] = None,
+    claim: Annotated[float | None, typer.Option(help="The epsilon claimed; or give --noise-multiplier.")] = None,
+    noise_multiplier: Noise = None,
+    participations: Participations = None,
+    sampling_rate: Rate = None,
+    cohort_size: Cohort = None,
+    population: Population = None,
+    rounds: Rounds = None,
+    relation: Related = None,
+    game: Annotated[
+        list[str] | None,
+        typer.Option(help="What the scores are about, checked against the claim: 'participation=8 times'."),
+    ] = None,
+    view: Annotated[str | None, typer.Option(help="What the adversary sees, in words, for the report.")] = None,
+    guesses: Annotated[str | None, typer.Option(help="One-run bounds: highest+lowest scores to guess about, as 40+40.")] = None,
+    threshold: Annotated[str | None, typer.Option(help="Threshold bounds: a number fixed beforehand, split or all.")] = None,
+    confidence: Confidence = 0.95,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the result to this file.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Audit canary scores from any trainer: estimate, lower bound, claim, verdict.
+
+    Columns: 'value,inserted' with one row per canary (also canary, run, round, replicate, group), or two columns of scores
+    'inserted,held_out'. Higher scores must mean "more likely inserted".
+
+    \b
+    Example:
+      coalmine estimate scores.csv --delta 1e-5 --dim 100000 --noise-multiplier 1.0
+    """
+    from coalmine import _validate
+    from coalmine.audit.statements import audit_scores
+    from coalmine.cli import options
+    from coalmine.estimators import BOUNDS
+    from coalmine.scores import Scores
+
+    _validate.delta(delta, allow_zero=True)
+    _validate.confidence(confidence)
+    for name in method or ():
+        _validate.one_of("method", name, BOUNDS)
+    methods = method or ["band"]
+    further = options.bound_options(methods[0], guesses, threshold)
+    pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
+    stated = options.stated_claim(claim, noise_multiplier, pattern, relation, delta)
+    law, played, view = options.null_law(dim, max_over_rounds), options.game(game), options.view(view)
+    if scores.is_file() and scores.stat().st_size > _LARGE_FILE:
+        _say(f"reading {scores.name}, {scores.stat().st_size / 1e6:.0f} MB; this takes a while", quiet)
+    table = Scores.from_file(scores, assignment=assignment, dim=dim, null=law, game=played, view=view)
+    result = audit_scores(
+        table,
+        delta=delta,
+        claim=stated,
+        method=methods[0],
+        also=tuple(methods[1:]),
+        confidence=confidence,
+        options=further,
+    )
+    if output is not None:
+        result.save(output)
+    _show(result, as_json)
+    if result.verdict is not None and result.verdict.word == "VIOLATED":
+        raise typer.Exit(VIOLATED)
+
+
+def plan(
+    claim: Annotated[float, typer.Option(help="The epsilon to be tested.")],
+    delta: Delta,
+    canaries: Annotated[int, typer.Option(help="Canaries to be inserted.")] = 1000,
+    held_out: Annotated[int | None, typer.Option(help="Held-out canaries, if the null law is not known.")] = None,
+    family: Annotated[
+        str, typer.Option(help="transform, as `run` plants them, or sphere: any with an exact null.")
+    ] = "transform",
+    confidence: Confidence = 0.95,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Before the run: ceiling, smallest violation that would be noticed, canaries needed.
+
+    \b
+    Example:
+      coalmine plan --claim 3 --delta 1e-6 --canaries 1000
+    """
+    from coalmine.cli import options
+    from coalmine.estimators.power import plan as make_plan
+
+    design = options.design(canaries, held_out, family)
+    _say("planning by simulation, a few seconds", quiet)
+    _show(make_plan(claim, delta=delta, design=design, confidence=confidence), as_json)
+
+
+def account(
+    noise_multiplier: Noise = None,
+    epsilon: Annotated[float | None, typer.Option(help="Epsilon; leave out what is to be computed.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta; leave out what is to be computed.")] = None,
+    participations: Participations = None,
+    sampling_rate: Rate = None,
+    cohort_size: Cohort = None,
+    population: Population = None,
+    rounds: Rounds = None,
+    accountant: Annotated[str, typer.Option(help="auto, analytic, pld or rdp.")] = "auto",
+    relation: Related = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """The analytic epsilon, delta or noise multiplier: give two of the three.
+
+    \b
+    Examples:
+      coalmine account --noise-multiplier 1 --delta 1e-5
+      coalmine account --noise-multiplier 1 --delta 1e-5 --sampling-rate 0.01 --rounds 1000
+      coalmine account --epsilon 3 --delta 1e-6 --participations 8
+    """
+    from coalmine import accounting
+    from coalmine.cli import options
+    from coalmine.contracts import plain
+
+    pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
+    how: Any = {"accountant": accountant, "relation": relation}
+    noise, at = options.two_of_three(pattern, noise_multiplier, epsilon, delta, how)
+    found = accounting.claim(pattern, noise_multiplier=noise, delta=at, **how)
+    about = {"noise multiplier": f"{noise:.6g}", "participation": str(pattern), "relation": found.game.relation}
+    text = "\n".join([str(found), *(f"  {name:<18} {value}" for name, value in about.items())])
+    document = {**plain(found), "noise_multiplier": noise, "half_noise_epsilon": plain(found.at_noise(0.5))}
+    typer.echo(json.dumps(document, indent=2) if as_json else text)
+
+
+def check(
+    result: Annotated[Path, typer.Argument(help="A result file, or a run directory.")],
+    max_epsilon: Annotated[float, typer.Option(help="The epsilon that must not be exceeded.")],
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """A gate for CI: exit 0 if the audit is consistent with --max-epsilon, 1 if it is violated, 3 if the audit could not tell.
+
+    \b
+    Example:
+      coalmine check runs/today --max-epsilon 8
+    """
+    from coalmine import _validate
+    from coalmine.cli import options
+    from coalmine.contracts import plain
+    from coalmine.result import AuditResult
+
+    _validate.non_negative("max_epsilon", max_epsilon)
+    audited = AuditResult.load(result)
+    verdict = options.judged(max_epsilon, audited)
+    shown = {**plain(verdict), "reason": verdict.reason, **plain(verdict.power)}
+    shown["noticeable_noise_factor"] = shown["noise_factor"]
+    typer.echo(json.dumps(shown, indent=2) if as_json else str(verdict))
+    raise typer.Exit({"CONSISTENT": 0, "VIOLATED": VIOLATED, "INCONCLUSIVE": INCONCLUSIVE}[verdict.word])
