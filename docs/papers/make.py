@@ -10,11 +10,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from coalmine.papers.checking import pooled_ratio
-from coalmine.papers.outcome import VERDICTS, listed
-from coalmine.papers.printed import TABLE2, TABLE5
-from coalmine.papers.registry import EXPERIMENTS
-from coalmine.papers.table5 import WITHIN
+from coalmine.papers.kit.checking import pooled_ratio
+from coalmine.papers.kit.paper_result import VERDICTS, listed
+from coalmine.papers.kit.registry import EXPERIMENTS
+from coalmine.papers.one_shot.numbers import TABLE2, TABLE5
+from coalmine.papers.one_shot.table5 import WITHIN
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "papers.md"

@@ -89,7 +89,8 @@ def attendance(words: Any) -> Any:
     empty = dict.fromkeys(("times", "most", "separation", "rounds", "rate", "cohort_size", "population", "text"))
     for pattern, kind in _ATTENDANCES:
         if found := re.fullmatch(pattern, words):
-            numbers = {name: float(value) if name == "rate" else int(value) for name, value in found.groupdict().items()}
+            stated = {name: value for name, value in found.groupdict().items() if value is not None}  # "once" has no number
+            numbers = {name: float(value) if name == "rate" else int(value) for name, value in stated.items()}
             return {"kind": kind, **empty, **({"times": 1} if words == "once" else {}), **numbers}
     return {"kind": "stated", **empty, "text": words}
 
@@ -120,7 +121,7 @@ def first_result(data: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(data)
     half = _of(found.get("claim"), "half_noise_epsilon")
     found["claim"] = _claim(found.get("claim"))
-    found["game"] = _game(found.get("game"))
+    found["game"] = game(found.get("game"))
     found["bounds"] = [_bound(each) for each in _list(found.get("bounds"))]
     found["estimates"] = [_estimate(each) for each in _list(found.get("estimates"))]
     found["caveats"] = [_caveat(each) for each in _list(found.get("caveats"))]
@@ -141,10 +142,11 @@ def _of(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else None
 
 
-def _game(game: Any) -> Any:
-    if not isinstance(game, Mapping):
-        return game
-    return {**game, "participation": attendance(game.get("participation")), "randomness": None}
+def game(stored: Any) -> Any:
+    """A game of a result or of a table of scores."""
+    if not isinstance(stored, Mapping):
+        return stored
+    return {**stored, "participation": attendance(stored.get("participation")), "randomness": None}
 
 
 def _claim(claim: Any) -> Any:
@@ -161,7 +163,7 @@ def _claim(claim: Any) -> Any:
             "denominator": "expected",
             "extras": [],
         }
-    return {**kept, "game": _game(claim.get("game")), "description": described, "valid_for": "any data"}
+    return {**kept, "game": game(claim.get("game")), "description": described, "valid_for": "any data"}
 
 
 def _bound(bound: Any) -> Any:

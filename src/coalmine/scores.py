@@ -166,6 +166,7 @@ class Scores:
         if stored:
             if "layer" not in stored:  # a file of the first version, which named views in words
                 stored["view"], stored["layer"] = renamed.view(str(stored.get("view", "unstated")))
+                stored["game"] = renamed.game(stored.get("game"))
             try:
                 stored["null"], stored["game"] = described(stored["null"]), from_plain(Game, stored["game"], "game")
             except (ValueError, TypeError) as error:

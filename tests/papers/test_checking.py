@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from coalmine.papers import checking
-from coalmine.papers.checking import Compared, allowed, by_kind, compared, left_in_all, one_by_one, pooled_ratio, rises
-from coalmine.papers.table4 import CRITICAL, TABLE4, _judged
+from coalmine.papers.kit.checking import Compared, by_kind, one_by_one, pooled_ratio, rises, slope_of
+from coalmine.papers.kit.rules import allowed
+from coalmine.papers.one_shot import run_checks
+from coalmine.papers.one_shot.run_checks import compared, left_in_all
+from coalmine.papers.one_shot.table4 import CRITICAL, TABLE4, _judged
 
 RIGHT = {  # view: estimate, its standard error, valid bound
-    "known others": (99.0, 0.8, 80.0),
-    "known rounds": (95.0, 0.8, 75.0),
-    "final model": (1.2, 0.3, 0.4),
+    "known-others": (99.0, 0.8, 80.0),
+    "known-rounds": (95.0, 0.8, 75.0),
+    "final-model": (1.2, 0.3, 0.4),
 }
 
 
@@ -58,8 +60,8 @@ def failed(run, noise=0.1):
 
 def test_a_right_run_passes_all_eight():
     found = list(compared("here", 0.1, _Run()))
-    seen = [checking.ANALYTIC, checking.LEAST]
-    assert [each.kind for each in found] == [checking.WITHIN] * 3 + seen + [checking.ORDER] * 2 + [checking.LEFT]
+    seen = [run_checks.ANALYTIC, run_checks.LEAST]
+    assert [each.kind for each in found] == [run_checks.WITHIN] * 3 + seen + [run_checks.ORDER] * 2 + [run_checks.LEFT]
     assert failed(_Run()) == []
 
 
@@ -69,26 +71,26 @@ def test_a_view_that_sees_less_than_clients_hide_is_found():
 
 def test_a_signal_with_the_wrong_sign_is_found():
     """Its estimate is 0 with an interval of 0 to 0."""
-    found = failed(_Run({"known others": (0.0, 0.0, 0.0)}, mean=-0.4))
+    found = failed(_Run({"known-others": (0.0, 0.0, 0.0)}, mean=-0.4))
     assert len(found) == 3 and "gives the analytic value, 0 ± 0 for 99.2" in found[0] and "mean cosine" in found[-1]
-    assert failed(_Run({"final model": (0.0, 0.0, 0.0)})) == []
+    assert failed(_Run({"final-model": (0.0, 0.0, 0.0)})) == []
 
 
 def test_no_normals_are_not_compared_with_a_bound():
-    silent = _Run({"final model": (1.2, 0.01, 9.0)}, claim=math.inf)
+    silent = _Run({"final-model": (1.2, 0.01, 9.0)}, claim=math.inf)
     assert failed(silent, 0.0) == ["here, final model: valid bound 9 <= estimate 1.2 ± 0.01 <= claim inf"]
-    assert failed(_Run({"final model": (1.2, 0.01, 9.0)}, claim=math.inf, normal=1e-6), 0.0) == []
+    assert failed(_Run({"final-model": (1.2, 0.01, 9.0)}, claim=math.inf, normal=1e-6), 0.0) == []
 
 
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"known others": (210.0, 0.8, 80.0)}, ["estimate 210", "gives the analytic value, 210"]),  # half the noise
-        ({"known others": (90.0, 0.8, 80.0)}, ["gives the analytic value, 90", "known rounds shows no more than known others"]),
-        ({"known rounds": (95.0, 0.8, 100.0)}, ["known rounds: valid bound 100"]),  # above the claim
-        ({"final model": (1.2, 0.3, 9.0)}, ["final model: valid bound 9"]),  # above the estimate
+        ({"known-others": (210.0, 0.8, 80.0)}, ["estimate 210", "gives the analytic value, 210"]),  # half the noise
+        ({"known-others": (90.0, 0.8, 80.0)}, ["gives the analytic value, 90", "known rounds shows no more than known others"]),
+        ({"known-rounds": (95.0, 0.8, 100.0)}, ["known rounds: valid bound 100"]),  # above the claim
+        ({"final-model": (1.2, 0.3, 9.0)}, ["final model: valid bound 9"]),  # above the estimate
         (
-            {"known rounds": (99.2, 0.01, 75.0), "final model": (99.3, 0.01, 0.0)},
+            {"known-rounds": (99.2, 0.01, 75.0), "final-model": (99.3, 0.01, 0.0)},
             ["final model: valid", "final model shows no more"],
         ),
     ],
@@ -99,7 +101,7 @@ def test_a_wrong_view_is_found(said, words):
 
 
 def test_a_bound_above_its_claim_fails_however_wide_the_estimate_is():
-    assert failed(_Run({"known rounds": (95.0, 50.0, 99.3)})) == [
+    assert failed(_Run({"known-rounds": (95.0, 50.0, 99.3)})) == [
         "here, known rounds: valid bound 99.3 <= estimate 95 ± 50 <= claim 99.2"
     ]
 
@@ -109,7 +111,7 @@ def test_canaries_that_are_undone_are_found():
 
 
 def test_without_noise_nothing_is_said_of_rounding():
-    silent = _Run({"known others": (1e12, 1.0, 2e12)}, claim=math.inf)
+    silent = _Run({"known-others": (1e12, 1.0, 2e12)}, claim=math.inf)
     found = list(compared("here", 0.0, silent))
     assert len(found) == 5 and not any("known others" in each.text for each in found)
     assert failed(silent, 0.0) == []
@@ -119,7 +121,7 @@ def test_runs_together_find_what_none_of_them_does():
     """Twenty runs that lost a tenth each, of which each is sure to a tenth."""
     runs = [_Run(mean=0.45, error=0.05, predicted=0.5) for _ in range(20)]
     assert not any(failed(run) for run in runs)
-    assert left_in_all(runs).distance == approx((0.1 - checking.UNDONE) * math.sqrt(20) / 0.1)
+    assert left_in_all(runs).distance == approx((0.1 - run_checks.UNDONE) * math.sqrt(20) / 0.1)
     assert pooled_ratio([(0.45, 0.05, 0.5)] * 20) == (approx(0.9), approx(0.1 / math.sqrt(20)))
 
 
@@ -168,7 +170,7 @@ def test_a_trend_is_more_than_two_ends(values, errors, good):
 def test_a_slope_is_that_of_weighted_least_squares():
     values, errors = [1.0, 2.5, 3.0, 5.0], [0.1, 0.5, 0.2, 0.4]
     (slope, _), covariance = np.polyfit([0, 1, 2, 3], values, 1, w=1 / np.array(errors), cov="unscaled")
-    assert checking._slope([0, 1, 2, 3], values, errors) == (approx(slope), approx(math.sqrt(covariance[0, 0])))
+    assert slope_of([0, 1, 2, 3], values, errors) == (approx(slope), approx(math.sqrt(covariance[0, 0])))
 
 
 def cosines(statistics):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coalmine.papers.linear import left_of
+from coalmine.papers.one_shot.linear import left_of
 from coalmine.training.server import ServerSGD
 
 
@@ -11,7 +11,7 @@ from coalmine.training.server import ServerSGD
 def test_what_a_canary_leaves_is_what_the_server_makes_of_it(momentum):
     clips, divisors = np.linspace(0.3, 1.1, 12), np.full(12, 40.0)
     rounds = [{"round": place, "clip_norm": clip, "denominator": 40.0} for place, clip in enumerate(clips)]
-    found = left_of(rounds, {"momentum": momentum, "learning_rate": 0.56})
+    found = left_of(rounds, momentum=momentum, learning_rate=0.56)
     server = ServerSGD(learning_rate=0.56, momentum=momentum)
     for taking_part in range(12):
         state, model = server.init(1), np.zeros(1)

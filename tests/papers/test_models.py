@@ -12,12 +12,12 @@ from pytest import approx
 from scipy import stats
 
 from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
-from coalmine.papers.experiment import Ask
-from coalmine.papers.modelled import modelled
-from coalmine.papers.noise_model import Run, Seen, Simulated, measure, split_threshold_epsilon
-from coalmine.papers.printed import STACK_OVERFLOW_DELTA, TABLE2, TABLE5, V1_TABLE3
-from coalmine.papers.registry import experiment
-from coalmine.papers.table6 import MODEL
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.registry import experiment
+from coalmine.papers.one_shot.modelled import modelled
+from coalmine.papers.one_shot.noise_model import PureNoiseRun, Seen, Simulated, measure, split_threshold_epsilon
+from coalmine.papers.one_shot.numbers import STACK_OVERFLOW_DELTA, TABLE2, TABLE5, V1_TABLE3
+from coalmine.papers.one_shot.table6 import MODEL
 
 FALSE_ALARM = 1e-5
 LEAST_RUNS = 8
@@ -41,7 +41,7 @@ def agree(values, mean, std, runs=LEAST_RUNS):
 
 @pytest.mark.parametrize("noise", KNOWN)
 def test_the_pure_noise_model_at_the_papers_size(noise):
-    run = Run(noise, dim=4_050_748, rounds=2048, canaries=1000)
+    run = PureNoiseRun(noise, dim=4_050_748, rounds=2048, canaries=1000)
     found = np.array([measure((run, ("est-all", "lo-all"), STACK_OVERFLOW_DELTA, seed)) for seed in range(RUNS)])
     for values, (mean, std) in zip(found.T, KNOWN[noise], strict=True):
         agree(values, mean, std)
@@ -49,7 +49,7 @@ def test_the_pure_noise_model_at_the_papers_size(noise):
 
 def test_without_momentum_the_printed_algorithm_overshoots():
     """Known: 2,027 / 576 / 103; the analytic values are 299, 99 and 29."""
-    run = Run(0.2317, dim=4_050_748, rounds=2048, canaries=1000, momentum=0.0)
+    run = PureNoiseRun(0.2317, dim=4_050_748, rounds=2048, canaries=1000, momentum=0.0)
     values = [measure((run, ("est-all",), STACK_OVERFLOW_DELTA, seed))[0] for seed in range(6)]
     assert np.mean(values) == approx(103, rel=0.15)
     assert min(values) > 2 * TABLE2.analytic(0.2317)
@@ -67,7 +67,7 @@ def test_the_setting_of_the_comparison_with_canife():
 
 @pytest.mark.parametrize(("noise", "mean"), [(0.16, 15.1), (0.18, 9.5), (0.195, 6.4), (0.25, 2.5), (0.315, 1.4)])
 def test_the_emnist_study_in_the_model(noise, mean):
-    values = [measure((Run(noise, 1_206_590, 498, 1000), ("est-all",), TABLE5.delta, seed))[0] for seed in range(RUNS)]
+    values = [measure((PureNoiseRun(noise, 1_206_590, 498, 1000), ("est-all",), TABLE5.delta, seed))[0] for seed in range(RUNS)]
     limit = stats.norm.isf(FALSE_ALARM / 2) * np.std(values, ddof=1) * np.sqrt(1 / RUNS + 1 / LEAST_RUNS)
     assert np.mean(values) == approx(mean, abs=limit + 0.05)  # the known mean has one decimal
 
@@ -79,7 +79,7 @@ def test_the_constant_of_the_final_model():
 
 def test_the_model_keeps_a_run_in_units_of_the_null():
     """Noise alone, one round: cosines of held-out canaries are standard normal, inserted ones are 1/noise larger."""
-    seen = Run(0.5, dim=100_000, rounds=1, canaries=2000, momentum=0.0).seen(3)
+    seen = PureNoiseRun(0.5, dim=100_000, rounds=1, canaries=2000, momentum=0.0).seen(3)
     assert seen.largest_held_out.mean() == approx(0.0, abs=5 / np.sqrt(2000))
     assert seen.largest_held_out.std() == approx(1.0, abs=5 / np.sqrt(4000))
     hidden = np.sqrt(0.25 + 2000 / 100_000)  # the noise, and the canaries in each other's way through the norm
@@ -88,13 +88,13 @@ def test_the_model_keeps_a_run_in_units_of_the_null():
 
 
 def test_presentations_add_up():
-    few, many = (Run(0.5, dim=200_000, rounds=64, canaries=500, presentations=times).seen(1) for times in (1, 8))
+    few, many = (PureNoiseRun(0.5, dim=200_000, rounds=64, canaries=500, presentations=times).seen(1) for times in (1, 8))
     assert many.final.mean() == approx(8 * few.final.mean(), rel=0.4)
 
 
 def test_the_model_needs_noise():
     with pytest.raises(ValueError, match="without noise"):
-        Run(0.0, 1000, 10, 10)
+        PureNoiseRun(0.0, 1000, 10, 10)
 
 
 def test_what_is_undefined_is_not_given():

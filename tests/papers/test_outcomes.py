@@ -6,26 +6,29 @@ import json
 import runpy
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from coalmine.papers.assumptions import NEEDS, needs_of
-from coalmine.papers.experiment import Ask, Experiment
-from coalmine.papers.outcome import MADE, Check, Outcome, Row, in_order
-from coalmine.papers.registry import EXPERIMENTS, experiment, listing
-from coalmine.papers.saving import folder_of, save
+from coalmine import papers
+from coalmine.papers.kit.experiment import Ask, Experiment
+from coalmine.papers.kit.paper_result import MADE, PaperCheck, PaperResult, PaperRow
+from coalmine.papers.kit.registry import EXPERIMENTS, entry, experiment, listing
+from coalmine.papers.kit.rules import in_order
+from coalmine.papers.kit.saving import folder_of, save
+from coalmine.papers.one_shot.assumptions import NEEDS, needs_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "papers"
 ROWS = (
-    Row("first, noise 0.1", "9.89 ± 0.71", 9.8, 0.7, "exact", "z +0.1", {"noise": 0.1}),
-    Row("second | pipe", "", None, note="no such number", place={"noise": 0.0}),
-    Row("third", "45800", 46_321.0, 10.0, "differs", place={"column": "est-all"}),
-    Row("fourth", "inf", float("inf")),
+    PaperRow("first, noise 0.1", "9.89 ± 0.71", 9.8, 0.7, "exact", "z +0.1", {"noise": 0.1}),
+    PaperRow("second | pipe", "", None, note="no such number", place={"noise": 0.0}),
+    PaperRow("third", "45800", 46_321.0, 10.0, "differs", place={"column": "est-all"}),
+    PaperRow("fourth", "inf", float("inf")),
 )
-OUTCOME = Outcome(
-    "made-up", "A table", ROWS, "standard deviation", (Check("a thing", True), Check("another", False)), ("a note",)
+OUTCOME = PaperResult(
+    "made-up", "A table", ROWS, "standard deviation", (PaperCheck("a thing", True), PaperCheck("another", False)), ("a note",)
 )
 
 
@@ -52,7 +55,7 @@ def test_as_text():
     ],
 )
 def test_an_error_is_seen(ours, error, shown):
-    assert Row("a number", "", ours, error).shown == shown
+    assert PaperRow("a number", "", ours, error).shown == shown
 
 
 def test_files_of_an_experiment(tmp_path):
@@ -110,6 +113,28 @@ def test_every_experiment_of_the_papers_has_a_command():
     assert len(listing().splitlines()) == len(promised)
 
 
+def test_a_new_experiment_is_a_file_and_a_line(tmp_path, monkeypatch):
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    (folder / "a_table.py").write_text(
+        "from coalmine.papers.kit.paper_result import PaperResult, PaperRow\n"
+        "def reproduce(ask):\n"
+        "    return PaperResult(ask.named('a-table'), 'A toy', (PaperRow('a number', '2', 2.0, verdict='exact'),))\n"
+    )
+    monkeypatch.setattr(papers, "__path__", [*papers.__path__, str(tmp_path)])
+    made = entry("toy", "a-table", "a toy", parts=("one",))
+    assert str(made) == "a-table      a toy (parts one)"
+    found = made(Ask(part="one"))
+    assert found.name == "a-table-one" and found.in_short() == "1 exact"
+    assert save(found, folder_of(tmp_path / "out", "quick", 0))[0].name == "a-table-one.json"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_is_where_its_line_says(name):
+    (module,) = EXPERIMENTS[name].run.args
+    assert find_spec(module) is not None
+
+
 @pytest.mark.parametrize(("part", "words"), [("model", "has no parts"), (None, None)])
 def test_parts_belong_to_experiments_that_have_them(part, words):
     made = Experiment("made-up", "nothing", lambda ask: OUTCOME)
@@ -155,8 +180,8 @@ def test_published_results_are_whole(path):
     assert found["schema"] == "coalmine-paper/1" and found["name"] == path.stem
     page = path.with_suffix(".md").read_text(encoding="utf-8")
     assert found["title"] in page and found["about"]["command"] in page
-    rows, checks = (tuple(kind(**each) for each in found[name]) for kind, name in ((Row, "rows"), (Check, "checks")))
-    whole = Outcome(found["name"], found["title"], rows, found["error"], checks, tuple(found["notes"]), found["about"])
+    rows, checks = (tuple(kind(**each) for each in found[name]) for kind, name in ((PaperRow, "rows"), (PaperCheck, "checks")))
+    whole = PaperResult(found["name"], found["title"], rows, found["error"], checks, tuple(found["notes"]), found["about"])
     assert path.with_suffix(".csv").read_text(encoding="utf-8") == whole.to_csv()
     table = whole.to_markdown().partition(MADE)[0]  # drawings stand between
     assert page.startswith(table)
@@ -170,7 +195,7 @@ def test_where_nothing_can_be_written_is_found_out_first(tmp_path):
 
 
 def test_drawings_have_labels_that_can_be_read(tmp_path):
-    wide = replace(OUTCOME, rows=tuple(Row(f"row {value}", f"{value}", 2 * value) for value in (0.001, 1.0, 1000.0)))
+    wide = replace(OUTCOME, rows=tuple(PaperRow(f"row {value}", f"{value}", 2 * value) for value in (0.001, 1.0, 1000.0)))
     drawing = save(wide, tmp_path)[2].read_text()
     assert "mathdefault" not in drawing and ">1000<" in drawing.replace(" ", "").replace("\n", "")
 

@@ -1,25 +1,30 @@
 """Experiments that train, end to end and very small: made, killed, gone on with, shared, only read."""
 
+import json
 import math
 import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from pytest import approx
 
+from coalmine.contracts import plain
 from coalmine.errors import RunDirectoryError
-from coalmine.papers import checking, families, making, table3
-from coalmine.papers.checking import by_kind
-from coalmine.papers.experiment import Ask
-from coalmine.papers.making import obtain
-from coalmine.papers.printed import TABLE2
-from coalmine.papers.registry import experiment
-from coalmine.papers.trained import Trained
+from coalmine.papers.kit import making, rules
+from coalmine.papers.kit.checking import by_kind
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.registry import experiment
+from coalmine.papers.one_shot import families, run_checks, table3
+from coalmine.papers.one_shot.numbers import TABLE2
+from coalmine.papers.one_shot.trained import OneShotRun, obtain
 from coalmine.runs import RunDirectory
+from coalmine.training.config import fingerprint, parse_config
 
+FIRST_VERSION = Path(__file__).parent / "first_version"  # written by commit 0d7ec67
 TINY = (
     "data.users=120",
     "data.held_out=10",
@@ -67,8 +72,8 @@ def test_the_document_holds_what_the_runs_said(table2):
 
 def test_every_noise_is_checked(table2, ask):
     """Views within their claims, and their order; what canaries leave, and clients; the analytic value where there is noise."""
-    silent = Trained(making._path(ask, families.chat(ask, 0.0)[0]))
-    normal = sum(silent.normality(view) >= checking.RISK for view in checking.views_of(0.0))
+    silent = OneShotRun(making._path(ask, families.chat(ask, 0.0)[0]))
+    normal = sum(silent.normality(view) >= rules.RISK for view in run_checks.views_of(0.0))
     assert table2.checks[-1].text.startswith("all runs together: canaries left ")
     for noise, checks in (("0", 3 + normal), ("0.0496", 8), ("0.0986", 8), ("0.2317", 8)):
         assert sum(check.text.startswith((f"noise {noise},", f"noise {noise}:")) for check in table2.checks) == checks
@@ -77,7 +82,7 @@ def test_every_noise_is_checked(table2, ask):
 def test_the_first_version_is_judged_by_its_own_estimates(table2, ask):
     found = experiment("v1-table2")(replace(ask, part="runs"))
     rows = {(row.place["noise"], row.place["column"]): row for row in found.rows}
-    first, second = (Trained(making._path(ask, families.chat(ask, noise)[0])) for noise in (0.0, 0.1023))
+    first, second = (OneShotRun(making._path(ask, families.chat(ask, noise)[0])) for noise in (0.0, 0.1023))
     assert rows[0.0, "est-final"].ours == first.column("v1-est-final") and rows[0.0, "est-final"].paper == "5.49"
     assert rows[0.1023, "est-all"].ours == second.column("v1-est-all") and rows[0.1023, "est-all"].paper == "84.0"
     noises = ("0", "0.0644", "0.1023", "0.1836", "0.2344")
@@ -118,7 +123,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(table2, ask, tmp_path, monkeyp
     monkeypatch.undo()
     assert saved == [1, 2, 3] and not RunDirectory(making._path(other, name)).finished
     resumed = obtain(other, {name: config})[name]
-    whole = Trained(making._path(ask, name))
+    whole = OneShotRun(making._path(ask, name))
     assert resumed.result.to_json() == whole.result.to_json()
     assert resumed.column("est-all") == whole.column("est-all")
 
@@ -151,7 +156,7 @@ def test_a_run_without_its_scores_is_named(table2, ask, tmp_path):
     shutil.copytree(making._path(ask, name), copied)
     shutil.rmtree(copied / "views")
     with pytest.raises(RunDirectoryError, match="no scores of"):
-        Trained(copied).column("est-all")
+        OneShotRun(copied).column("est-all")
 
 
 def test_a_run_of_another_configuration_is_refused(table2, ask):
@@ -159,6 +164,31 @@ def test_a_run_of_another_configuration_is_refused(table2, ask):
     _, other = families.chat(ask, 0.0986)
     with pytest.raises(RunDirectoryError, match="another configuration"):
         obtain(ask, {name: other})
+
+
+def test_a_run_of_the_first_version_is_only_read(tmp_path, monkeypatch, capsys):
+    """Its directory has other names, in its configuration as in its result; its numbers are those that were published then."""
+
+    def never(*_, **__):
+        raise AssertionError("this run is finished")
+
+    monkeypatch.setattr(making, "run", never)
+    monkeypatch.setattr(making, "resume", never)
+    shutil.copytree(FIRST_VERSION / "runs", tmp_path / "runs")
+    ask = Ask(out=tmp_path, changes=TINY)
+    (run,) = obtain(ask, dict([families.chat(ask, 0.0496)])).values()
+    published = json.loads((FIRST_VERSION / "record.json").read_text(encoding="utf-8"))
+    assert plain(run.record) == published and list(run.record["views"]) == list(published["views"])
+    assert capsys.readouterr().err == ""  # nobody is told of names that nobody wrote
+
+
+def test_fixed_clipping_of_the_first_version_is_fixed_clipping():
+    """It wrote what only adaptive clipping needs into every configuration."""
+    written = (FIRST_VERSION / "fixed-clipping.toml").read_text(encoding="utf-8")
+    _, config = families.chat(Ask(changes=TINY), 0.2317, canaries=False)
+    assert fingerprint(parse_config(written)) == fingerprint(config)
+    _, other = families.chat(Ask(changes=(*TINY, "mechanism.clip_norm=0.4")), 0.2317, canaries=False)
+    assert fingerprint(parse_config(written)) != fingerprint(other)
 
 
 def test_table3_end_to_end(ask):
@@ -257,7 +287,7 @@ def test_presentations(ask):
 
 def test_canaries_are_in_the_model_as_they_were_put_there(ask):
     (run,) = obtain(ask, dict([families.chat(ask, 0.0, 4)])).values()
-    assert checking.left("here", run).distance < checking.allowed(1)
+    assert run_checks.left("here", run).distance < rules.allowed(1)
     width = run.seen.final.std(ddof=1) / run.seen.final.size**0.5
     assert run.predicted_cosine > 3.3 * width  # without what canaries add the check would fail
 

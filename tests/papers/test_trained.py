@@ -8,8 +8,9 @@ import pytest
 from pytest import approx
 
 from coalmine import Scores, bound_band, estimate_gaussian
-from coalmine.papers.trained import Trained, _linear_error
-from coalmine.papers.v1 import _lower_and_wider
+from coalmine.papers.kit.trained import TrainedRun, linear_error
+from coalmine.papers.one_shot.trained import OneShotRun
+from coalmine.papers.one_shot.v1_table3 import _lower_and_wider
 
 DRAWS, CANARIES = 300, 500
 FACTOR = 4 * math.sqrt(1 / (2 * DRAWS))  # 4 standard errors of a standard deviation: a false alarm once in 15,000
@@ -17,8 +18,9 @@ FACTOR = 4 * math.sqrt(1 / (2 * DRAWS))  # 4 standard errors of a standard devia
 
 def a_run(scores, *, noise=0.0, rounds=(), presentations=1, dim=1000):
     """A run with these scores in its only view."""
-    about = {"canaries": {"presentations": presentations}}
-    return SimpleNamespace(evidence=SimpleNamespace(scores={"here": scores}, rounds=rounds, config=about), noise=noise, dim=dim)
+    config = SimpleNamespace(canaries=SimpleNamespace(presentations=presentations))
+    evidence = SimpleNamespace(rounds=rounds)
+    return SimpleNamespace(scores={"here": scores}.get, evidence=evidence, config=config, noise=noise, dim=dim)
 
 
 def scores_of(rng, skewed):
@@ -36,13 +38,13 @@ def test_the_error_of_a_fitted_estimate_is_how_much_it_varies(skewed):
         held_out = scores.held_out_values
         inserted = (scores.inserted_values - held_out.mean()) / held_out.std(ddof=1)
         found.append(estimate.epsilon)
-        errors.append(_linear_error(estimate, inserted, held_out.size))
+        errors.append(linear_error(estimate, inserted, held_out.size))
     assert np.std(found) == approx(np.mean(errors), rel=FACTOR + 0.05)  # linear, which epsilon is not
 
 
 def test_the_error_of_a_gap_is_how_much_it_varies():
     rng = np.random.default_rng(2)
-    found = np.array([Trained.gap(a_run(scores_of(rng, skewed=False)), "here") for _ in range(DRAWS)])
+    found = np.array([TrainedRun.gap(a_run(scores_of(rng, skewed=False)), "here") for _ in range(DRAWS)])
     assert found[:, 0].std() == approx(found[:, 1].mean(), rel=FACTOR)
     assert found[:, 0].mean() == approx(20.0, abs=5 * found[0, 1] / math.sqrt(DRAWS) + 0.05)
 
@@ -55,16 +57,16 @@ def test_how_sure_a_bound_is_above_its_claim(sure):
     claim = bound_band(scores, delta=1e-5, confidence=math.erf(sure / math.sqrt(2))).epsilon
     run = a_run(scores)
     run.stated = lambda view: (None, bound, claim)
-    assert Trained.beyond(run, "here") == approx(sure, abs=0.11)
+    assert TrainedRun.beyond(run, "here") == approx(sure, abs=0.11)
     run.stated = lambda view: (None, bound, bound.epsilon)
-    assert Trained.beyond(run, "here") == -math.inf
+    assert TrainedRun.beyond(run, "here") == -math.inf
 
 
 def test_what_clients_hide_is_what_a_simulation_gives():
     """Releases are canary + clients + noise in 400 dimensions, seen along the canary in units of other directions."""
     rng, dim, noise, lengths = np.random.default_rng(4), 400, 0.3, (2.0, 6.0)
     rounds = [{"clients_norm": length, "canaries": count} for length, count in zip(lengths, (1, 3), strict=True)]
-    least = Trained.least_gap.fget(a_run(None, noise=noise, rounds=rounds, presentations=4, dim=dim))
+    least = OneShotRun.least_gap.fget(a_run(None, noise=noise, rounds=rounds, presentations=4, dim=dim))
     seen = []
     for length in np.repeat(lengths, (1000, 3000)):
         clients = rng.standard_normal(dim)

@@ -23,8 +23,8 @@ from coalmine import CosineNull, GaussianNull, Scores, estimate_gaussian, gaussi
 from coalmine._random import stream
 from coalmine.estimators.diagnostics import anderson_darling, diagnose
 from coalmine.estimators.gaussian_fit import _zero_leakage
-from coalmine.papers import table1 as paper
-from coalmine.papers.printed import TABLE1
+from coalmine.papers.one_shot import table1 as paper
+from coalmine.papers.one_shot.numbers import TABLE1
 from coalmine.simulation import simulate_gaussian_mechanism
 
 FALSE_ALARM = 1e-6  # each statistical comparison below fails by chance once in a million runs

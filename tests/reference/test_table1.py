@@ -5,8 +5,8 @@
 
 import pytest
 
-from coalmine.papers.printed import TABLE1
-from coalmine.papers.table1 import DIMS, Table1, table1
+from coalmine.papers.one_shot.numbers import TABLE1
+from coalmine.papers.one_shot.table1 import DIMS, Table1, table1
 
 pytestmark = pytest.mark.slow
 

@@ -610,7 +610,7 @@ def test_reproduce_as_text(run, tmp_path):
 
 
 def test_an_interrupted_experiment_says_how_to_go_on(run, monkeypatch, tmp_path):
-    from coalmine.papers import registry
+    from coalmine.papers.kit import registry
 
     def interrupted(name):
         raise KeyboardInterrupt

@@ -31,9 +31,9 @@ def reproduce(
       coalmine reproduce table1
       coalmine reproduce table2 --part model --scale full
     """
-    from coalmine.papers.experiment import Ask
-    from coalmine.papers.registry import EXPERIMENTS, experiment, listing
-    from coalmine.papers.saving import folder_of, save
+    from coalmine.papers.kit.experiment import Ask
+    from coalmine.papers.kit.registry import EXPERIMENTS, experiment, listing
+    from coalmine.papers.kit.saving import folder_of, save
 
     if only_list:
         show([*EXPERIMENTS] if as_json else listing(), as_json)

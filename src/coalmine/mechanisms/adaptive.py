@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class AdaptiveGaussian(Gaussian):
     target_quantile: float = 0.5
     clip_learning_rate: float = 0.2
     count_noise: float = 5.0  # a twentieth of a cohort of 100
+
+    of_the_run: ClassVar[tuple[str, ...]] = ("count_noise",)  # what `from_config` derives from the run where it is not stated
 
     def __post_init__(self) -> None:
         super().__post_init__()

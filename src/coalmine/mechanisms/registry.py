@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -66,6 +66,15 @@ def keys_of(kind: str) -> list[str] | None:
         return None
     accepted = inspect.signature(found).parameters.values()
     return None if any(each.kind is each.VAR_KEYWORD for each in accepted) else [each.name for each in accepted]
+
+
+def defaults_of(kind: str) -> dict[str, Any]:
+    """By key, what a section [mechanism] of this kind means if it does not say; keys that depend on the run are left out."""
+    found = find(kind)
+    if not is_dataclass(found):
+        return {}
+    of_the_run = getattr(found, "of_the_run", ())
+    return {item.name: item.default for item in fields(found) if item.default is not MISSING and item.name not in of_the_run}
 
 
 def make_mechanism(kind: str, options: Mapping[str, Any], context: Context) -> Mechanism:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from coalmine import renamed
 from coalmine.errors import InputFileError
+from coalmine.mechanisms.registry import defaults_of
 from coalmine.training.sections import Config, nearest
 
 __all__ = [
@@ -57,14 +58,17 @@ def read_config(source: str | Path, changes: Sequence[str] = ()) -> Config:
     return parse_config(text, changes, where=name)
 
 
-def parse_config(text: str, changes: Sequence[str] = (), *, where: str = "the configuration") -> Config:
-    """The configuration of a TOML document; sections that a run adds (`versions`, …) are left out."""
+def parse_config(text: str, changes: Sequence[str] = (), *, where: str = "the configuration", quiet: bool = False) -> Config:
+    """The configuration of a TOML document; sections that a run adds (`versions`, …) are left out.
+
+    `quiet`: without a notice of names that changed, for files that a run wrote and nobody edits.
+    """
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputFileError(f"{where} is not TOML: {error}.") from None
     data.pop("about", None)  # what a run writes about itself
-    data = renamed.section(data)
+    data = renamed.section(data, quiet=quiet)
     for change in changes:
         _apply(data, change)
     return checked(data, where=where)
@@ -100,11 +104,17 @@ def about_run(text: str) -> Mapping[str, Any]:
 
 
 def fingerprint(config: Config) -> str:
-    """The SHA-256 of all that can change a result: not of the number of workers, who listens, nor of where files are."""
+    """The SHA-256 of all that can change a result: not of the number of workers, who listens, nor of where files are.
+
+    Nor of whether a key of the mechanism is stated or has its default: the first version wrote all of them.
+    """
     import tomli_w
 
     told = config.model_dump(mode="json", exclude_none=True)
     del told["run"]["workers"], told["run"]["hooks"]
+    usual = defaults_of(config.mechanism.kind)
+    stated = {name: value for name, value in config.mechanism.options.items() if name not in usual or usual[name] != value}
+    told["mechanism"] = {"kind": config.mechanism.kind, **dict(sorted(stated.items()))}
     told["data"]["options"].pop("data_dir", None)
     told["participation"].pop("trace", None)
     return hashlib.sha256(tomli_w.dumps(told).encode()).hexdigest()

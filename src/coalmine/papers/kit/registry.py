@@ -1,0 +1,79 @@
+"""All experiments by their names. A new one is a file with `reproduce(ask)` in the folder of its paper, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from coalmine import _validate
+from coalmine.papers.kit.experiment import Ask, Experiment
+from coalmine.papers.kit.paper_result import PaperResult
+
+MNIST, SHAKESPEARE, FASHION = "MNIST and QMNIST", "Shakespeare's roles", "Fashion-MNIST"
+MODEL_AND_RUNS: Mapping[str, Any] = {"trains": True, "parts": ("model", "runs")}
+
+
+def entry(paper: str, name: str, what: str, **about: Any) -> Experiment:
+    """The experiment in coalmine/papers/PAPER/NAME.py, loaded when it is made: some need torch, and a list must not."""
+    return Experiment(name, what, partial(_reproduce, f"coalmine.papers.{paper}.{name.replace('-', '_')}"), **about)
+
+
+def _reproduce(module: str, ask: Ask) -> PaperResult:
+    found: PaperResult = import_module(module).reproduce(ask)
+    return found
+
+
+_one_shot = partial(entry, "one_shot")
+_ALL = (
+    _one_shot("table1", "one-shot audits of the Gaussian mechanism; Figure 4, one run or ten"),
+    _one_shot("table2", "epsilon against noise: pure-noise model, and word LSTM on chats", **MODEL_AND_RUNS),
+    _one_shot(
+        "table3",
+        "accuracy with and without canaries",
+        trains=True,
+        needs=f"{MNIST}, {SHAKESPEARE}; part chat: nothing",
+        parts=("mnist", "shakespeare", "chat"),
+    ),
+    _one_shot("table4", "are the cosines normal? Anderson–Darling by noise and presentations, on chats", **MODEL_AND_RUNS),
+    _one_shot(
+        "table5",
+        "the EMNIST study on MNIST by writer: epsilon against noise",
+        needs=f"{MNIST}; part model: nothing",
+        **MODEL_AND_RUNS,
+    ),
+    _one_shot(
+        "table6",
+        "Fashion-MNIST, the setting of the comparison with CANIFE, 50 runs",
+        needs=f"{FASHION}; part model: nothing",
+        **MODEL_AND_RUNS,
+    ),
+    _one_shot("figure1", "densities of cosines by noise and presentations, chats", trains=True),
+    _one_shot("figure2", "epsilon by noise and presentations, chats", trains=True),
+    _one_shot("figure3", "epsilon by noise and presentations, on MNIST by writer", trains=True, needs=MNIST),
+    _one_shot("v1-table1", "first version: the Gaussian mechanism at a million dimensions"),
+    _one_shot(
+        "v1-table2",
+        "first version, its Table 3: epsilon against noise, pure-noise model, and word LSTM on chats",
+        **MODEL_AND_RUNS,
+    ),
+    _one_shot("v1-table3", "first version: the unbiased estimate by a split threshold"),
+    _one_shot("assumptions", "Table 7 for this package: what every method needs and sees"),
+)
+EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({each.name: each for each in _ALL})
+
+
+def experiment(name: str) -> Experiment:
+    """By its name.
+
+    >>> print(experiment("v1-table1"))
+    v1-table1    first version: the Gaussian mechanism at a million dimensions
+    """
+    return EXPERIMENTS[_validate.one_of("name", name, EXPERIMENTS)]
+
+
+def listing() -> str:
+    """All of them, a line each."""
+    return "\n".join(str(each) for each in EXPERIMENTS.values())
