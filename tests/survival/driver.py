@@ -30,19 +30,19 @@ import sys
 import tempfile
 import time
 
-from coalmine import federation
 from coalmine._random import stream
 from coalmine.report import page  # noqa: F401 - once for all children, as torch
+from coalmine.training import federation, work
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Deadly(federation.Work):
+class Deadly(work.Work):
     """Whoever is the first to train a group of round 2 is killed in the middle of it."""
 
     grave: str = dataclasses.field(default_factory=lambda: os.environ["SURVIVAL_GRAVE"])
 
     def __call__(self, task):
-        if isinstance(task, federation.Group) and task.public.round == 2:
+        if isinstance(task, work.ClientBatch) and task.public.round == 2:
             try:
                 os.close(os.open(self.grave, os.O_CREAT | os.O_EXCL))
             except FileExistsError:
@@ -53,7 +53,7 @@ class Deadly(federation.Work):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Restless(federation.Work):
+class Restless(work.Work):
     """Groups take odd times, so that they are done in another order than they were given out."""
 
     def __call__(self, task):
@@ -147,7 +147,7 @@ def turn_nan(number: int) -> None:
     """From here on an update of round `number` has a NaN in it."""
     import numpy as np
 
-    train = federation.Work._train
+    train = work.Work._train
 
     def poisoned(work, task):
         updates = work.trainer.updates
@@ -166,7 +166,7 @@ def turn_nan(number: int) -> None:
         finally:
             object.__delattr__(work.trainer, "updates")
 
-    federation.Work._train = poisoned
+    work.Work._train = poisoned
 
 
 def drop_rights() -> None:
@@ -203,10 +203,10 @@ def child(request: dict, answer: str) -> None:
     os.environ.pop("COALMINE_TRACEBACK", None)
     counter = None
     if job := request.get("job"):
-        work = federation.Federation.work
+        make = federation.Federation.work
 
         def other(self):
-            made = work(self)
+            made = make(self)
             return JOBS[job](**{field.name: getattr(made, field.name) for field in dataclasses.fields(made)})
 
         federation.Federation.work = other
@@ -279,10 +279,13 @@ def serve(request: dict, answer: str) -> dict:
 def main() -> None:
     import torch
 
-    from coalmine import assembly, cli, config, training  # noqa: F401 - what children need, so that they need not read it
+    from coalmine import cli, training  # noqa: F401 - what children need, so that they need not read it
+    from coalmine.training import assembly
+    from coalmine.training.config import read_config
 
     torch.set_num_threads(1)
-    assembly.federation(config := config.read_config("tiny"), assembly.load_task(config), 0)
+    config = read_config("tiny")
+    assembly.federation(config, assembly.load_task(config), 0)
     with tempfile.TemporaryDirectory() as folder:
         for line in sys.stdin:
             print(json.dumps(serve(json.loads(line), f"{folder}/answer")), flush=True)

@@ -65,7 +65,7 @@ def test_what_hooks_hear(tmp_path):
     assert [event["event"] for event in heard] == ["start", *["round"] * ROUNDS, "end"]
     start, *rounds, end = heard
     assert (start["round"], start["rounds"], start["directory"]) == (0, ROUNDS, str(tmp_path / "run"))
-    assert start["config"]["privacy"]["noise_multiplier"] == 0.5
+    assert start["config"]["mechanism"]["noise_multiplier"] == 0.5
     assert [{"event": "round", **line} for line in lines(tmp_path / "run")] == rounds
     assert {"training_loss", "canaries", "epsilon_claimed", "epsilon_measured", "clip_norm"} <= set(rounds[-1])
     assert "accuracy" in rounds[1] and "accuracy" not in rounds[0]
@@ -195,7 +195,7 @@ def test_tensorboard_reads_every_round_once(quiet, tmp_path, given):
         found = sorted((point.step, point.value) for point in read.Scalars(name))
         assert found == [(step, pytest.approx(value, rel=1e-6)) for step, value in expected(out, name)] != []
     (last,) = read.Scalars("final/lower_bound")
-    assert (last.observed.step, last.value) == (ROUNDS, pytest.approx(finished.result.bound.epsilon, rel=1e-6))
+    assert (last.step, last.value) == (ROUNDS, pytest.approx(finished.result.bound.epsilon, rel=1e-6))
     (text,) = read.Tensors("verdict")
     assert text.tensor_proto.string_val[0].decode().startswith(finished.result.verdict.word)
     assert digests(out) == digests(quiet)
@@ -225,7 +225,7 @@ def test_mlflow_has_one_run(quiet, tmp_path, given, capsys):
         assert history == expected(out, name) != []
     assert found.data.tags["verdict"] == finished.result.verdict.word
     assert found.data.metrics["final_lower_bound"] == finished.result.bound.epsilon
-    assert found.data.params["privacy.noise_multiplier"] == "0.5"
+    assert found.data.params["mechanism.noise_multiplier"] == "0.5"
     assert digests(out) == digests(quiet)
 
 
