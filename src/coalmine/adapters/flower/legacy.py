@@ -21,7 +21,7 @@ from flwr.server.strategy import Strategy
 
 from coalmine.adapters.flower.reading import Reading, concluded
 from coalmine.adapters.flower.records import Layout
-from coalmine.audit.application import Application, Observed
+from coalmine.audit.application import Application, described, observed
 from coalmine.audit.attached import Audit
 from coalmine.errors import MismatchError
 
@@ -91,8 +91,7 @@ class AuditedLegacy(Strategy):
                 engine=said.engine,
                 initial=layout.vector(self._before),
                 groups=layout.floats,
-                noise_multiplier=said.noise_multiplier(self._asked),
-                clip_norm=self._clip,
+                description=described(self._clip, said.noise_multiplier(self._asked)),
                 knows_others=False,
                 stated=said.stated,
             )
@@ -107,9 +106,9 @@ class AuditedLegacy(Strategy):
                 "returns the aggregated model itself."
             )
         self.audit.observe(
-            Observed(
-                round=number,
-                vector=layout.vector(after) - layout.vector(self._before),
+            observed(
+                number,
+                layout.vector(after) - layout.vector(self._before),
                 clip_norm=self._clip,
                 denominator=float(private.num_sampled_clients if private is not None else came),
                 clients=max(came - pool, 0),

@@ -24,7 +24,7 @@ from coalmine import _validate
 from coalmine.adapters.flower.cohort import LABEL, Cohort, taken_label, weight_of
 from coalmine.adapters.flower.reading import Reading, check_mods, concluded
 from coalmine.adapters.flower.records import Layout, arrays_of, copied
-from coalmine.audit.application import Application, Observed
+from coalmine.audit.application import Application, described, observed
 from coalmine.audit.attached import Audit
 from coalmine.contracts import IndexArray
 from coalmine.errors import MismatchError
@@ -116,7 +116,7 @@ class Audited(Strategy):
         """Train as Flower does; canaries have their rounds already, so that there must be as many."""
         if num_rounds != self.audit.rounds:
             raise MismatchError(
-                f"num_rounds={num_rounds}, and the audit has planted its canaries in {self.audit.rounds} rounds. "
+                f"num_rounds={num_rounds}, and the audit has given its canaries places in {self.audit.rounds} rounds. "
                 f"Give Audit(rounds={num_rounds})."
             )
         if type(self.strategy).start is not Strategy.start:
@@ -133,8 +133,7 @@ class Audited(Strategy):
                 engine=said.engine,
                 initial=layout.vector(arrays),
                 groups=layout.floats,
-                noise_multiplier=said.noise_multiplier(len(self._asked) + self._places),
-                clip_norm=said.clip_norm,
+                description=described(said.clip_norm, said.noise_multiplier(len(self._asked) + self._places)),
                 knows_others=said.knows_others,
                 stated=said.stated,
                 facts={"weighted_by": said.weight_key},
@@ -156,9 +155,9 @@ class Audited(Strategy):
             )
         private, cohort = self._reading.private, joined.cohort
         self.audit.observe(
-            Observed(
-                round=number,
-                vector=self._model.vector(arrays) - self._model.vector(self._before),
+            observed(
+                number,
+                self._model.vector(arrays) - self._model.vector(self._before),
                 clip_norm=self._clip,
                 denominator=float(private.num_sampled_clients if private is not None else cohort.count + joined.places),
                 clients=cohort.count,
