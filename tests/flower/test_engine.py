@@ -10,9 +10,9 @@ import pytest
 
 from coalmine.adapters.flower import LocalGrid
 from coalmine.adapters.flower.engine import GridWorkers, client_app
-from coalmine.training.config import read_config, write_config
 from coalmine.errors import CoalmineError
 from coalmine.training import run
+from coalmine.training.config import read_config, write_config
 
 SHORT = ["participation.epochs=1", "participation.rounds=6", "canaries.pool=60", "run.workers=1"]
 FILES = ("result.json", "scores.npz", "model.safetensors", "training.json")

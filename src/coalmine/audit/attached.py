@@ -103,7 +103,7 @@ class Audit:
         self._application: Application | None = None
         self._session: Session | None = None
         self._notify = HookRunner()  # nobody, until it begins
-        self._notes: dict[str, list[int]] = {}
+        self._notes: dict[tuple[str, str], list[int]] = {}
         self._result: AuditResult | None = None
         self._trouble: Exception | None = None
 
@@ -214,9 +214,9 @@ class Audit:
         session.save(number, rows, {**record, **self._seconds()})
         self._final = self._final + moved
 
-    def note(self, kind: str, round_number: int) -> None:
-        """Something that a reader of the result must know; equal notes of several rounds become one."""
-        self._notes.setdefault(kind, []).append(round_number)
+    def note(self, name: str, text: str, round_number: int) -> None:
+        """Something that a reader of the result must know, under a name; equal notes of several rounds become one."""
+        self._notes.setdefault((name, text), []).append(round_number)
 
     def give_up(self, trouble: Exception) -> None:
         """The audit cannot be concluded. Training goes on, or ends, without it; `result` says why."""
@@ -243,7 +243,7 @@ class Audit:
         application = self._known
         if not self._released:
             raise NotEnoughCanariesError(
-                "no round released anything, so that there is nothing to look at. " + " ".join(self._said())
+                "no round released anything, so that there is nothing to look at. " + " ".join(self._noted())
             )
         setup = None
         if self._realised:
@@ -256,7 +256,7 @@ class Audit:
             setup = replace(self.setup(application.initial.size), schedule=self._schedule)
         events = session.record.events()
         about = summary(application, self.rounds, events)
-        training = {**about, "secret_sha256": self._digest, "notes": self._said()}
+        training = {**about, "secret_sha256": self._digest, "notes": [str(note) for note in self._noted()]}
         result = session.end(self._final, training, self._caveats(events), application.stated, setup)
         assert result is not None  # an audit has canaries
         return result
@@ -338,11 +338,13 @@ class Audit:
         seen = sum(int(event.get("releases", 1)) for event in events)
         if seen < self.rounds:
             said.append(Caveat("rounds-missing", {"released": seen, "rounds": self.rounds}))
-        notes = [Caveat("note", {"name": kind, "text": _rounds(rounds)}) for kind, rounds in self._notes.items()]
-        return (*said, *notes)
+        return (*said, *self._noted())
 
-    def _said(self) -> list[str]:
-        return [f"{kind} ({_rounds(rounds)})" for kind, rounds in self._notes.items()]
+    def _noted(self) -> list[Caveat]:
+        return [
+            Caveat("note", {"name": name, "text": f"{text} ({_rounds(rounds)})"})
+            for (name, text), rounds in self._notes.items()
+        ]
 
 
 def _refuse_old(out: Path) -> None:

@@ -137,7 +137,9 @@ class ClientView:
             audit.keep(number, rows, record, moved=moved, assigned=about.canaries.assigned)
             for earlier in range(number - releases + 1, number):
                 audit.note(
-                    "releases that the observer saw only as a sum with the next one: it was not asked after them", earlier
+                    "sums",
+                    "the observer saw these releases only as a sum with the next one, not being asked after them",
+                    earlier,
                 )
         return audit.conclude()
 

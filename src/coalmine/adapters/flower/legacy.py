@@ -54,17 +54,17 @@ class AuditedLegacy(Strategy):
             self._reading.refuse_wrong_cohort(self._asked)
             self._layout = self._begin(Layout.of(self._before))
         if self._asked < client_manager.num_available():
-            self.audit.note("canaries: not all clients were asked, and those who were not count as present", server_round - 1)
+            self.audit.note("canaries", "not all clients were asked, and those who were not count as present", server_round - 1)
         return asked
 
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
         """As the wrapped strategy does; what comes out is observed."""
         number, came = server_round - 1, len(results)
         if came < self._asked:
-            self.audit.note("missing replies: clients failed or did not answer; canaries among them count as present", number)
+            self.audit.note("missing replies", "clients failed or did not answer; canaries among them count as present", number)
         aggregated = self.strategy.aggregate_fit(server_round, results, failures)
         if aggregated is None or aggregated[0] is None:
-            self.audit.note("no release: the strategy aggregated nothing", number)
+            self.audit.note("no release", "the strategy aggregated nothing", number)
         else:
             self._observe(number, _record(aggregated[0]), came)
         if server_round == self.audit.rounds:

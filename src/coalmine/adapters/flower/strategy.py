@@ -84,7 +84,7 @@ class Audited(Strategy):
         joined = self._join(number, answered) if answered else None  # before the strategy changes what is in them
         arrays, metrics = self.strategy.aggregate_train(server_round, [*replies, *(joined.added if joined else ())])
         if arrays is None or joined is None:
-            self.audit.note("no release: the strategy aggregated nothing, since clients failed or none answered", number)
+            self.audit.note("no release", "the strategy aggregated nothing, since clients failed or none answered", number)
         else:
             self._observe(number, arrays, joined)
             spent = self._reading.spent()
@@ -120,7 +120,7 @@ class Audited(Strategy):
                 f"Give Audit(rounds={num_rounds})."
             )
         if type(self.strategy).start is not Strategy.start:
-            self.audit.note("start: the wrapped strategy has a start() of its own, and Flower's was used in its place", 0)
+            self.audit.note("start", "the wrapped strategy has a start() of its own, and Flower's was used in its place", 0)
         return super().start(grid, initial_arrays, num_rounds, *args, **options)
 
     def _begin(self, arrays: ArrayRecord) -> None:
@@ -181,13 +181,14 @@ class Audited(Strategy):
     def _note_missing(self, number: int, answered: int, failed: int) -> None:
         asked, private = len(self._asked), self._reading.private
         if failed:
-            self.audit.note("failed clients: some replied with an error", number)
+            self.audit.note("failed clients", "some replied with an error", number)
         if answered + failed < asked:
-            self.audit.note("missing replies: some clients did not answer", number)
+            self.audit.note("missing replies", "some clients did not answer", number)
         expected = asked if private is None else int(private.num_sampled_clients) - self._places
         if answered != expected:
             self.audit.note(
-                "cohort: not as many replies as num_sampled_clients counts on, while the noise is scaled for that number",
+                "cohort",
+                "not as many replies as num_sampled_clients counts on, while the noise is scaled for that number",
                 number,
             )
 
@@ -273,7 +274,7 @@ class WithClients(Audited):
         cohort = self._cohort(clients)
         weight = sum(weight_of(reply, self._reading.weight_key) for reply in answered)
         if canaries.size == 0:
-            self.audit.note("canaries: none of them answered", number)
+            self.audit.note("canaries", "none of them answered", number)
         inserted = int(self.audit.schedule.inserted[canaries].sum())
         return Joined(cohort, (), inserted, int(canaries.size), weight, canaries)
 
