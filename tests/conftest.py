@@ -120,8 +120,8 @@ def finished(tmp_path_factory):
 
     def make(*changes):
         if changes not in found:
-            from coalmine.training.config import read_config
             from coalmine.training import run
+            from coalmine.training.config import read_config
 
             small = (
                 "participation.rounds=6",

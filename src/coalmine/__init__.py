@@ -10,14 +10,15 @@ if TYPE_CHECKING:
     from coalmine.accounting.claims import calibrate_noise as calibrate_noise
     from coalmine.accounting.claims import claim as claim
     from coalmine.accounting.claims import claimed_delta as claimed_delta
+    from coalmine.audit.attached import Audit as Audit
     from coalmine.audit.statements import audit_scores as audit_scores
     from coalmine.canaries.sphere import SphereCanaries as SphereCanaries
     from coalmine.canaries.transform import TransformCanaries as TransformCanaries
-    from coalmine.contracts import Claim as Claim
-    from coalmine.contracts import Game as Game
-    from coalmine.contracts import LowerBound as LowerBound
-    from coalmine.contracts import PointEstimate as PointEstimate
-    from coalmine.contracts import Verdict as Verdict
+    from coalmine.contracts.statements import Claim as Claim
+    from coalmine.contracts.statements import Game as Game
+    from coalmine.contracts.statements import LowerBound as LowerBound
+    from coalmine.contracts.statements import PointEstimate as PointEstimate
+    from coalmine.contracts.statements import Verdict as Verdict
     from coalmine.estimators._rates import AllThresholds as AllThresholds
     from coalmine.estimators._rates import Fixed as Fixed
     from coalmine.estimators._rates import Split as Split
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from coalmine.estimators.power import plan as plan
     from coalmine.estimators.threshold import bound_pointwise as bound_pointwise
     from coalmine.estimators.threshold import bound_threshold as bound_threshold
+    from coalmine.front import run as run
     from coalmine.gaussian import gaussian_delta as gaussian_delta
     from coalmine.gaussian import gaussian_epsilon as gaussian_epsilon
     from coalmine.gaussian import gaussian_gap as gaussian_gap
@@ -60,10 +62,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "accounting.claims": ("calibrate_noise", "claim", "claimed_delta"),
-    "audit": ("audit_scores",),
+    "audit.attached": ("Audit",),
+    "audit.statements": ("audit_scores",),
     "canaries.sphere": ("SphereCanaries",),
     "canaries.transform": ("TransformCanaries",),
-    "contracts": ("Claim", "Game", "LowerBound", "PointEstimate", "Verdict"),
+    "contracts.statements": ("Claim", "Game", "LowerBound", "PointEstimate", "Verdict"),
     "estimators._rates": ("AllThresholds", "Fixed", "Split"),
     "estimators.anytime": ("anytime_epsilons", "bound_anytime"),
     "estimators.band": ("bound_band",),
@@ -74,6 +77,7 @@ _HOMES = {
     "estimators.one_run": ("Guesses", "bound_one_run", "bound_one_run_fdp"),
     "estimators.power": ("Design", "best_guesses", "canaries_needed", "ceilings", "detectable", "plan"),
     "estimators.threshold": ("bound_pointwise", "bound_threshold"),
+    "front": ("run",),
     "gaussian": ("gaussian_delta", "gaussian_epsilon", "gaussian_gap"),
     "nulls": ("CosineNull", "GaussianNull", "MaxNull"),
     "participation.patterns": ("Epochs", "FixedSize", "MinSeparation", "Once", "Periods", "Poisson", "Repeated"),

@@ -1,4 +1,4 @@
-"""`AuditResult`: everything an audit says, printable, and the same on disk (JSON, schema v1).
+"""`AuditResult`: everything an audit says, printable, and the same on disk (JSON, schema v2; files of schema v1 are read).
 
 The file holds no time, host or path, so that equal audits have equal files. Infinity is written as the string "inf";
 NaN does not occur.
@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TextIO
 
-from coalmine import _validate, notebook, terminal
+from coalmine import _validate, notebook, renamed, terminal
 from coalmine.contracts import Caveat, Claim, Game, LowerBound, PointEstimate, Verdict, from_plain, plain
 from coalmine.contracts.sentences import training_words, view_name
 from coalmine.drawing import Picture
@@ -24,7 +24,9 @@ from coalmine.estimators.power import Design
 from coalmine.gaussian import gaussian_gap
 from coalmine.histogram import Histogram, check_histogram, picture
 
-SCHEMA = "coalmine-result/1"
+SCHEMA = "coalmine-result/2"
+FIRST_SCHEMA = "coalmine-result/1"
+_LATER = {"later": True}  # fields that the first files of this schema need not have
 _LONGEST = 18  # digits of a whole number in a file
 _DEEPEST = 40  # lists in lists
 
@@ -64,6 +66,13 @@ class AuditResult:
     views: tuple[SecondaryView, ...] = ()  # what other adversaries see of the same run
     training: Mapping[str, Any] = field(default_factory=dict)  # what the run recorded: learning, canaries' share, fingerprints
     histogram: Histogram = field(default_factory=dict, repr=False)  # edges, inserted, held_out: the scores in units of the null
+    conformance: Mapping[str, Any] | None = field(
+        default=None, metadata={"later": True}
+    )  # tests of the mechanism's description
+    rankings: tuple[Mapping[str, Any], ...] = field(default=(), metadata={"later": True})  # of attacks; never an epsilon
+    computed: tuple[Mapping[str, Any], ...] = field(
+        default=(), metadata={"later": True}
+    )  # under stated assumptions; decide nothing
 
     @property
     def bound(self) -> LowerBound:
@@ -79,6 +88,8 @@ class AuditResult:
         """As plain data: dicts, lists, strings, numbers."""
         data = {"schema": SCHEMA, **plain(self)}
         data["bounds"][0]["detectable"] = plain(self.bound.detectable)
+        if self.verdict is not None:
+            data["verdict"]["reason"] = self.verdict.reason
         return data
 
     def to_json(self) -> str:
@@ -93,10 +104,10 @@ class AuditResult:
         except (ValueError, RecursionError) as error:
             raise InputFileError(f"not a JSON document: {error}.") from None
         found = data.pop("schema", None) if isinstance(data, dict) else None
-        if found != SCHEMA:
-            raise InputFileError(f"not an audit result of schema {SCHEMA!r}: found {found!r}.")
+        if found not in (SCHEMA, FIRST_SCHEMA):
+            raise InputFileError(f"not an audit result of schema {SCHEMA!r} or {FIRST_SCHEMA!r}: found {found!r}.")
         try:
-            return _from_dict(data)
+            return _from_dict(renamed.first_result(data) if found == FIRST_SCHEMA else data)
         except ValueError as error:
             raise InputFileError(f"not a complete audit result: {str(error).rstrip('.')}.") from None
 
@@ -137,6 +148,9 @@ class AuditResult:
     @property
     def in_words(self) -> dict[str, str]:
         """What the run recorded, as sentences by their names; empty for scores from elsewhere."""
+        stored = self.training.get("in_words")  # files of the first schema hold sentences
+        if isinstance(stored, Mapping):
+            return {str(name): str(text) for name, text in stored.items()}
         try:
             return training_words(self.training)
         except (KeyError, TypeError, ValueError, AttributeError):  # a file of somebody else
@@ -174,7 +188,7 @@ class AuditResult:
 
 def schema() -> dict[str, Any]:
     """The JSON schema of result files."""
-    text = resources.files("coalmine").joinpath("schema/result-v1.json").read_text(encoding="utf-8")
+    text = resources.files("coalmine").joinpath("schema/result-v2.json").read_text(encoding="utf-8")
     found: dict[str, Any] = json.loads(text)
     return found
 

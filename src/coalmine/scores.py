@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coalmine import _validate, score_files
+from coalmine import _validate, renamed, score_files
 from coalmine.contracts import Array, Game, Null, from_plain, plain
 from coalmine.errors import AuditError, InputFileError, NonFiniteError, NotEnoughCanariesError
 from coalmine.nulls import CosineNull, MaxNull, describe, described, of_one_round
@@ -164,6 +164,8 @@ class Scores:
             said.setdefault("statistic", "cosine")
         stored = dict(columns.pop("about", {}))
         if stored:
+            if "layer" not in stored:  # a file of the first version, which named views in words
+                stored["view"], stored["layer"] = renamed.view(str(stored.get("view", "unstated")))
             try:
                 stored["null"], stored["game"] = described(stored["null"]), from_plain(Game, stored["game"], "game")
             except (ValueError, TypeError) as error:

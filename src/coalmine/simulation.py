@@ -12,7 +12,7 @@ import numpy as np
 
 from coalmine import _validate
 from coalmine._random import stream
-from coalmine.contracts import Array, Game
+from coalmine.contracts import Array, Attendance, Game
 from coalmine.nulls import CosineNull
 from coalmine.scores import Scores
 
@@ -56,7 +56,7 @@ def simulate_gaussian_mechanism(
         dim=dim,
         statistic="cosine",
         view="one release",
-        game=Game("client", "add-or-remove-one", "once", "rounds known"),
+        game=Game("client", "add-or-remove-one", Attendance("repeated", times=1), "rounds known"),
     )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coalmine.training.assembly import load_task
 from coalmine.clients import LocalTraining, Trainer
+from coalmine.training.assembly import load_task
 from coalmine.training.config import read_config
 
 

@@ -6,13 +6,13 @@ from functools import cache, cached_property
 import numpy as np
 import pytest
 import torch
-from coalmine.audit.observe import Recorder
 
-from coalmine.training.assembly import federation, load_task
+from coalmine.audit.observe import Recorder
 from coalmine.clients import quiet_threads
-from coalmine.training.config import read_config
 from coalmine.contracts import Claim
 from coalmine.estimators.band import bound_band
+from coalmine.training.assembly import federation, load_task
+from coalmine.training.config import read_config
 from coalmine.training.federation import Federation, Round
 from coalmine.workers import Workers
 

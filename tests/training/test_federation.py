@@ -15,12 +15,12 @@ from coalmine import accounting, training
 from coalmine._random import stream
 from coalmine.audit.statements import Measured, audit_views
 from coalmine.canaries.schedule import Schedule
-from coalmine.training.config import read_config
 from coalmine.contracts import Contribution
 from coalmine.estimators.anytime import anytime_epsilons
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.mechanisms import AdaptiveGaussian, Gaussian
 from coalmine.participation import Epochs, FixedSize, MinSeparation, Periods, Poisson, Repeated
+from coalmine.training.config import read_config
 
 FALSE_ALARM = 1e-6
 FLOAT32 = 2.0**-23

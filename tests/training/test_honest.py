@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from coalmine.training.assembly import Task
 from coalmine.canaries.schedule import Schedule
-from coalmine.training.config import read_config
 from coalmine.contracts import Contribution
 from coalmine.errors import RunDirectoryError
-from coalmine.training.federation import diverged
 from coalmine.mechanisms import Gaussian
 from coalmine.participation import Periods
 from coalmine.training import resume, run
+from coalmine.training.assembly import Task
+from coalmine.training.config import read_config
+from coalmine.training.federation import diverged
 
 QUICK = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0", "canaries.pool=400", "participation.rounds=12")
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from coalmine.training import running as training
-from coalmine.training.config import read_config
 from coalmine.hooks import MLflow, TensorBoard, WeightsAndBiases
 from coalmine.training import resume, run
+from coalmine.training import running as training
+from coalmine.training.config import read_config
 
 SECRET = 0x5EC2E7_0F_A11_7E575
 ROUNDS = 6

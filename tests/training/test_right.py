@@ -12,13 +12,13 @@ import pytest
 from scipy import optimize, special, stats
 
 from coalmine import accounting, training
-from coalmine.training.config import read_config
 from coalmine.estimators.gaussian_fit import estimate_gaussian, standardise
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.mechanisms import Gaussian
 from coalmine.participation import FixedSize, Poisson, Repeated, Trace
 from coalmine.result import AuditResult
 from coalmine.scores import Scores
+from coalmine.training.config import read_config
 from coalmine.views import anytime_scores
 
 FALSE_ALARM = 1e-6

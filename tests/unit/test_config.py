@@ -2,8 +2,8 @@
 
 import pytest
 
-from coalmine.training.config import Config, about_run, fingerprint, parse_config, preset_names, read_config, write_config
 from coalmine.errors import InputFileError
+from coalmine.training.config import Config, about_run, fingerprint, parse_config, preset_names, read_config, write_config
 
 
 def refused(changes, *words, source="tiny", kind=ValueError):

@@ -171,9 +171,9 @@ def test_a_fresh_secret_shows_its_fingerprint_and_a_given_one_does_not(finished)
 
 
 def test_what_a_run_was_handed_is_named(tmp_path):
-    from coalmine.training.config import read_config
     from coalmine.mechanisms import Gaussian
     from coalmine.training import run
+    from coalmine.training.config import read_config
 
     class Mine(Gaussian):
         pass
@@ -255,9 +255,9 @@ def test_a_model_card(finished):
 
 
 def test_a_failing_page_does_not_lose_the_audit(monkeypatch, capsys, tmp_path):
-    from coalmine.training.config import read_config
     from coalmine.report import page
     from coalmine.training import run
+    from coalmine.training.config import read_config
 
     def fail(source):
         raise ZeroDivisionError("no page today")

@@ -1,7 +1,7 @@
 """From tables of scores and claims to an `AuditResult`: estimates, bounds, verdict, and what a reader must know."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -18,6 +18,7 @@ from coalmine.estimators.diagnostics import SUSPICIOUS, diagnose
 from coalmine.estimators.gaussian_fit import estimate_gaussian, standardise
 from coalmine.estimators.power import Design
 from coalmine.histogram import count_scores
+from coalmine.nulls import describe
 from coalmine.result import AuditResult, SecondaryView
 from coalmine.scores import LIKELIHOOD_RATIO, Scores
 from coalmine.verdict import Visible, judge
@@ -88,7 +89,8 @@ def audit_scores(
             "inserted": int(scores.inserted.sum()),
             "held_out": int((~scores.inserted).sum()),
             "sha256": scores.sha256,
-            "options": {name: str(value) for name, value in (options or {}).items()},
+            "law": describe(scores.null),
+            "options": {name: _argument(value) for name, value in (options or {}).items()},
         },
         game=scores.game,
         diagnostics=shape,
@@ -253,3 +255,10 @@ def _caveats(scores: Scores, estimates: tuple[PointEstimate, ...], claim: Claim 
     if scores.null is None and scores.assignment == "unknown":
         caveats.append(Caveat("assignment-unknown"))
     return (*caveats, Caveat("scope"))
+
+
+def _argument(value: Any) -> Any:
+    """A further argument of a bound, as plain data with the name of its kind."""
+    return (
+        {"kind": type(value).__name__, **plain(value)} if is_dataclass(value) and not isinstance(value, type) else plain(value)
+    )

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from coalmine import _validate, accounting
 from coalmine.canaries import FAMILIES
 from coalmine.canaries.transform import SIGNS_SLACK
-from coalmine.contracts import Claim, Game, Null, Verdict
+from coalmine.contracts import Claim, Game, Null, Participation, Verdict
 from coalmine.data import SOURCES
+from coalmine.estimators import BOUNDS
 from coalmine.estimators._rates import AllThresholds, Fixed, Split
 from coalmine.estimators.one_run import Guesses
 from coalmine.estimators.power import Design
 from coalmine.nulls import CosineNull, MaxNull
 from coalmine.participation import FixedSize, Once, Poisson, Repeated
+from coalmine.verdict import judge
 
 if TYPE_CHECKING:
     from coalmine.result import AuditResult
@@ -105,7 +107,7 @@ def game(words: list[str] | None) -> Game | None:
     """The game of the scores, from 'field=value' words."""
     if not words:
         return None
-    stated: dict[str, str] = {}
+    stated: dict[str, Any] = {}
     for word in words:
         name, separator, value = word.partition("=")
         if name not in ("unit", "relation", "participation", "knowledge") or not separator:

@@ -156,6 +156,11 @@ REASONS: dict[str, Callable[[Numbers], str]] = {
     "consistent": _consistent,
 }
 
+BRIEF = {  # the same without what would have been noticed, for pages that say that in a line of its own
+    "consistent": "no leak above the claim was found",
+    "half-noise-missed": "half the noise would probably have been missed",
+}
+
 CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
     "secret-given": ("secret seed", "it was given, so that this result is reproducible and the run is not private"),
     "canaries-participation": (

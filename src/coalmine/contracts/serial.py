@@ -75,6 +75,8 @@ def _record(kind: Any, value: dict[str, Any], where: str) -> Any:
     """A dataclass from the entries that `plain` wrote for it; entries of a later version are left out."""
     hints = get_type_hints(kind)
     names = [item.name for item in fields(kind) if item.name not in FUNCTIONS]
+    later = {item.name for item in fields(kind) if item.metadata.get("later")}  # that the first files did not have
+    names = [name for name in names if name in value or name not in later]
     missing = sorted(set(names) - set(value))
     if missing:
         raise ValueError(f"{where} lacks {', '.join(missing)}")

@@ -18,7 +18,7 @@ from coalmine import _validate
 from coalmine.contracts import sentences
 from coalmine.contracts.description import Description
 
-Word = Literal["VIOLATED", "CONSISTENT", "INCONCLUSIVE"]
+Word = Literal["VIOLATED", "DEVIATES", "CONSISTENT", "INCONCLUSIVE"]
 
 
 @dataclass(frozen=True)

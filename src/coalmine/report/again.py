@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from shlex import quote
-from typing import cast
 
 from coalmine import accounting
-from coalmine.contracts import Claim, LowerBound
+from coalmine.contracts import Claim
 from coalmine.participation import Repeated
 from coalmine.result import AuditResult
-
-_HELD_OUT = "held-out scores"
-_COSINE = r"cosine with a random direction in [\d,]+ dimensions, exact"
-_BOUNDS = {  # how the name of a bound begins in a result, and what the command line calls it
-    "simultaneous band": "band",
-    "anytime": "anytime",
-    "Bayesian": "bayesian",
-    "Gaussian trade-off": "gdp",
-    "lifted": "lifted",
-    "pointwise": "pointwise",
-}
 
 
 def estimate_again(result: AuditResult) -> tuple[str, tuple[str, ...]]:
@@ -39,23 +26,21 @@ _Found = tuple[list[str], list[str]]
 
 
 def _null(result: AuditResult) -> _Found:
-    name, dim = str(result.setting.get("null")), result.setting.get("dim")
-    if name == _HELD_OUT:
-        return [], []
-    law = re.fullmatch(rf"(?:maximum over (\d+) rounds \(union bound\) of: )?{_COSINE}", name)
-    if law is None or not isinstance(dim, int):
-        return [], [f"the null law ({name}), unless the file of the scores holds it"]
-    return [f"--dim {dim}", *([f"--max-over-rounds {law[1]}"] if law[1] else [])], []
+    law = result.setting.get("law")
+    match law:
+        case None:
+            return [], []
+        case {"law": "cosine", "dim": int(dim)}:
+            return [f"--dim {dim}"], []
+        case {"law": "max", "base": {"law": "cosine", "dim": int(dim)}, "rounds": int(rounds)}:
+            return [f"--dim {dim}", f"--max-over-rounds {rounds}"], []
+    return [], [f"the null law ({result.setting.get('null')}), unless the file of the scores holds it"]
 
 
 def _methods(result: AuditResult) -> _Found:
-    others = [_named(bound) for bound in result.bounds[1:]]
-    found = [f"--method {name}" for name in (result.method, *others) if name is not None]
-    return found, ["the other bounds"] if None in others else []
-
-
-def _named(bound: LowerBound) -> str | None:
-    return next((name for begins, name in _BOUNDS.items() if bound.method.startswith(begins)), None)
+    others = [bound.key for bound in result.bounds[1:]]
+    found = [f"--method {name}" for name in (result.method, *others) if name]
+    return found, ["the other bounds"] if "" in others else []
 
 
 def _options(result: AuditResult) -> _Found:
@@ -65,19 +50,23 @@ def _options(result: AuditResult) -> _Found:
     found: list[str] = []
     missing: list[str] = []
     for name, value in stated.items():
-        word = _typed(str(name), str(value))
+        word = _typed(str(name), value)
         (missing if word is None else found).append(word or f"{name} = {value}")
     return found, missing
 
 
-def _typed(name: str, value: str) -> str | None:
+def _typed(name: str, value: object) -> str | None:
     """An argument of a bound as it is typed, if it can be."""
-    if name == "threshold" and (fixed := re.fullmatch(r"Fixed\(value=([-+.\de]+)\)", value)):
-        return f"--threshold {fixed[1]}"
-    if name == "guesses" and (guessed := re.fullmatch(r"Guesses\(positive=(\d+), negative=(\d+)\)", value)):
-        return f"--guesses {guessed[1]}+{guessed[2]}"
-    words = {"Split(fraction=0.5, seed=0)": "--threshold split", "AllThresholds()": "--threshold all"}
-    return words.get(value) if name == "threshold" else None
+    match name, value:
+        case "threshold", {"kind": "Fixed", "value": float(fixed) | int(fixed)}:
+            return f"--threshold {_exact(fixed)}"
+        case "threshold", {"kind": "Split", "fraction": 0.5, "seed": 0}:
+            return "--threshold split"
+        case "threshold", {"kind": "AllThresholds"}:
+            return "--threshold all"
+        case "guesses", {"kind": "Guesses", "positive": int(positive), "negative": int(negative)}:
+            return f"--guesses {positive}+{negative}"
+    return None
 
 
 def _claim(claim: Claim | None) -> _Found:
@@ -86,22 +75,22 @@ def _claim(claim: Claim | None) -> _Found:
     typed = _accounted(claim)
     if typed is not None:
         return typed, []
-    stated = claim.accountant == "stated" and claim.half_noise_epsilon is None
+    stated = claim.accountant == "stated"
     return [f"--claim {_exact(claim.epsilon)}"], [] if stated else ["how the claim was computed"]
 
 
 def _accounted(claim: Claim) -> list[str] | None:
     """The options from which the same claim is computed, for a number of participations in known rounds."""
-    times = re.fullmatch(r"once|(\d{1,9}) times", claim.game.participation or "")
-    noise, relation = claim.noise_multiplier, claim.game.relation
+    how, described, relation = claim.game.participation, claim.description, claim.game.relation
+    times = how.times if how is not None else None
+    noise = described.noise.accounted if described is not None and described.noise is not None else 0.0
     if times is None or not noise or not 0 < claim.delta < 1 or relation not in accounting.RELATIONS:
         return None
-    how = cast("accounting.Relation", relation)
-    again = accounting.claim(Repeated(int(times[1] or 1)), noise_multiplier=noise, delta=claim.delta, relation=how)
-    if (again.epsilon, again.half_noise_epsilon) != (claim.epsilon, claim.half_noise_epsilon):
+    again = accounting.claim(Repeated(times), noise_multiplier=noise, delta=claim.delta, relation=relation)
+    if again.epsilon != claim.epsilon:
         return None
-    often = [f"--participations {times[1]}"] if times[1] else []
-    return [f"--noise-multiplier {_exact(noise)}", *often, *([f"--relation {how}"] if how == "replace-one" else [])]
+    often = [f"--participations {times}"] if times > 1 else []
+    return [f"--noise-multiplier {_exact(noise)}", *often, *([f"--relation {relation}"] if relation == "replace-one" else [])]
 
 
 def _about(result: AuditResult) -> list[str]:

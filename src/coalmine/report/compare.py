@@ -74,7 +74,7 @@ class Audited:
             return f"no audit\n{cells.get('accuracy', '')}".strip()
         lines = [
             cells["verdict"],
-            f"≥ {cells['at least']}, about {cells['about'].partition(' ')[0]}",
+            f"≥ {cells['at least']}, about {words.number(self.result.estimate.epsilon) if self.result.estimate else '–'}",
             f"claim {cells['claim']}",
         ]
         return "\n".join([*lines, *([cells["accuracy"]] if "accuracy" in cells else [])])
@@ -252,7 +252,7 @@ def _usual(name: str, config: Mapping[str, Any]) -> str:
     """What a run takes that was handed nothing."""
     if name != "mechanism":
         return "as configured"
-    return "AdaptiveGaussian" if config.get("privacy", {}).get("adaptive_clipping") else "Gaussian"
+    return {"adaptive": "AdaptiveGaussian"}.get(config.get("mechanism", {}).get("kind", ""), "Gaussian")
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -267,7 +267,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def _names(keys: Sequence[str]) -> dict[str, str]:
     """Keys in words: without their section where that leaves no doubt."""
     short = [key.rpartition(".")[2] for key in keys]
-    plain_names = {"pool": "canaries", "given": "data and model"}
+    plain_names = {"pool": "canaries", "task": "data and model"}
     return {
         key: (plain_names.get(last, last.replace("_", " ")) if short.count(last) == 1 else key)
         for key, last in zip(keys, short, strict=True)

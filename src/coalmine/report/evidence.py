@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from coalmine import renamed
 from coalmine.contracts import Array
 from coalmine.errors import InputFileError, RunDirectoryError
 from coalmine.result import AuditResult
@@ -125,7 +126,7 @@ def run_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise InputFileError(f"cannot read {str(file)!r}: {error}. Put back the file that the run wrote.") from None
     about = stated.pop("about", {})
-    sections = {name: section for name, section in stated.items() if isinstance(section, dict)}
+    sections = {name: section for name, section in renamed.section(stated, quiet=True).items() if isinstance(section, dict)}
     for name in ("workers", "hooks"):  # they change no result
         sections.get("run", {}).pop(name, None)
     options = sections.get("data", {}).get("options")

@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from coalmine.contracts import Claim, LowerBound, PointEstimate, percent
+from coalmine.contracts.sentences import view_name
 from coalmine.report.again import estimate_again
-from coalmine.report.evidence import Evidence
-from coalmine.report.words import game_of, number
+from coalmine.report.evidence import Evidence, drawable
+from coalmine.report.words import clients_attendance, game_of, number, shown_view
 from coalmine.result import AuditResult
 
 Rows = list[tuple[str, str]]
+_STRUCTURE = (("rounds", "noise over rounds"), ("coordinates", "noise over coordinates"), ("added_by", "add the noise"))
+_USUAL = ("fresh", "isotropic", "server")
 
 
 class Numbers(NamedTuple):
     """What one adversary sees: claim, bound and estimate of the same game."""
 
-    view: str
+    view: str  # in words
     claim: Claim | None
     bound: LowerBound
     estimate: PointEstimate | None
@@ -31,8 +34,9 @@ class Numbers(NamedTuple):
 
 def numbers(result: AuditResult) -> list[Numbers]:
     """The primary view first, then those beside it."""
-    first = Numbers(result.setting["view"], result.claim, result.bound, result.estimate, primary=True)
-    return [first, *(Numbers(each.view, each.claim, each.bound, each.estimate) for each in result.views)]
+    first = Numbers(shown_view(result), result.claim, result.bound, result.estimate, primary=True)
+    others = (Numbers(view_name(each.view, each.layer), each.claim, each.bound, each.estimate) for each in result.views)
+    return [first, *others]
 
 
 def title(evidence: Evidence) -> str:
@@ -46,20 +50,27 @@ def title(evidence: Evidence) -> str:
 
 def subtitle(evidence: Evidence) -> str:
     """How large it was."""
-    return evidence.result.in_words.get("training", "").partition(";")[0]
+    return _trained(evidence.result.training)
+
+
+def _trained(training: Mapping[str, Any]) -> str:
+    rounds, clients, parameters = (training.get(name) for name in ("rounds", "mean_clients", "parameters"))
+    if not (drawable(rounds) and drawable(clients) and drawable(parameters)):
+        return ""
+    return f"{rounds} rounds of {clients:.0f} clients, {parameters:,} parameters"
 
 
 def setting(evidence: Evidence) -> Rows:
     """Unit, relation, threat model, participation, mechanism, accountant and method."""
     result, stated = evidence.result, evidence.config
     game, design, about = game_of(result), result.design, result.setting
-    privacy, canaries = stated.get("privacy", {}), stated.get("canaries", {})
+    canaries = stated.get("canaries", {})
     rows = [
         ("Unit", f"one {game.unit} is protected" if game.unit else "not stated"),
         ("Relation", game.relation or "not stated"),
-        ("Threat model", f"{about['view']}; {_knowledge(result)}"),
+        ("Threat model", f"{shown_view(result)}; {_knowledge(result)}"),
         ("Participation", _participation(result)),
-        ("Mechanism", _mechanism(result, privacy, evidence.handed.get("mechanism"))),
+        ("Mechanism", _mechanism(result, stated.get("mechanism", {}), evidence.handed.get("mechanism"))),
         ("Accountant", _accountant(result)),
         ("Canaries", _canaries(result, canaries)),
         ("Score", f"{about['statistic']}" + (f" in {about['dim']:,} dimensions" if isinstance(about.get("dim"), int) else "")),
@@ -149,21 +160,28 @@ def _knowledge(result: AuditResult) -> str:
 
 
 def _participation(result: AuditResult) -> str:
-    canaries, clients = game_of(result).participation, result.training.get("participation")
+    canaries, clients = game_of(result).participation, clients_attendance(result)
     if canaries is None:
         return "not stated"
     return f"canaries {canaries}" + (f"; clients {clients}" if clients else "")
 
 
-def _mechanism(result: AuditResult, privacy: Mapping[str, Any], handed: str | None) -> str:
-    noise = result.claim.noise_multiplier if result.claim is not None else None
+def _mechanism(result: AuditResult, section: Mapping[str, Any], handed: str | None) -> str:
+    """What the claim was computed for; the clip norm from the configuration where the description does not say it."""
+    described = result.claim.description if result.claim is not None else None
     own = f"{handed}, handed to the run, claimed to be: " if handed else ""
-    parts = [f"{own}Gaussian noise, multiplier {noise:g}" if noise is not None else "not stated"]
-    if "clip_norm" in privacy:
-        adaptive = privacy.get("adaptive_clipping")
-        parts.append(f"{'adaptive clipping from' if adaptive else 'clip norm'} {privacy['clip_norm']}")
-    if privacy.get("realised_denominator"):
-        parts.append("divided by who came")
+    if described is None or described.noise is None:
+        return f"{own}not stated"
+    noise, clip = described.noise, described.clip
+    parts = [f"{own}Gaussian noise, multiplier {noise.accounted:g}"]
+    parts += [f"{getattr(noise, part).kind} {words}" for part, words in _STRUCTURE if getattr(noise, part).kind not in _USUAL]
+    norm = section.get("clip_norm") if clip.norm is None else clip.norm
+    if norm is not None:
+        adaptive = any(extra.kind == "quantile" for extra in described.extras)
+        over = "" if clip.over == "update" else f" for every {clip.over}"
+        parts.append(f"{'adaptive clipping from' if adaptive else 'clip norm'} {norm}{over}")
+    if described.denominator == "realised":
+        parts.append("divided by the actual cohort")
     return ", ".join(parts)
 
 
@@ -172,7 +190,7 @@ def _accountant(result: AuditResult) -> str:
         return "no claim was given"
     name = result.claim.accountant
     version = result.versions.get("dp-accounting")
-    shown = "stated: someone typed the claim in" if name == "stated" else name
+    shown = "stated: entered by the user" if name == "stated" else name
     return shown if version is None or "dp-accounting" in name or name == "stated" else f"{shown} (coalmine {_own(result)})"
 
 
@@ -187,7 +205,7 @@ def _canaries(result: AuditResult, stated: Mapping[str, Any]) -> str:
         shown += f" of a pool of {pool:,}"
     parts = [shown, {"coins": "each by its own coin"}.get(str(result.setting.get("assignment")), "")]
     if stated.get("family"):
-        length = stated.get("over_long", 1)
+        length = stated.get("canary_norm", 1)
         long = f", {length:g} clip norms long" if isinstance(length, int | float) else ""
         parts.append(f"{stated['family']} directions{long}")
     return ", ".join(part for part in parts if part)

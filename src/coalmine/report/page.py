@@ -129,7 +129,8 @@ def _plates(evidence: Evidence) -> Iterator[tuple[str, str, Callable[[], Drawing
             "On its line a score is where the normal law of the null's width has it, as the estimate assumes; shaded, where "
             "95 % of such scores lie.",
         )
-    once = words.game_of(result).participation in ("once", None) or result.claim is None
+    attendance = words.game_of(result).participation
+    once = attendance is None or attendance.times == 1 or result.claim is None
     one = None if once or result.claim is None else claim_for(result.claim, 1)
     often = "" if once else " Measured is the effect of one presentation."
     watching = evidence.watching

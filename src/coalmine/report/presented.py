@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
-from coalmine import accounting
+from coalmine.accounting import RELATIONS, claim_of
 from coalmine.contracts import Claim, PointEstimate
 from coalmine.errors import AuditError
 from coalmine.estimators.gaussian_fit import estimate_gaussian
@@ -38,7 +36,7 @@ def within_run(evidence: Evidence) -> list[Presentations]:
     scores, claim = evidence.primary, evidence.result.claim
     if scores is None or claim is None or evidence.result.estimate is None or "group" not in scores.labels:
         return []
-    if claim.game.knowledge != "rounds known" or not claim.noise_multiplier:
+    if claim.game.knowledge != "rounds known" or claim.description is None or not claim.description.has_noise:
         return []
     times, found = scores.labels["group"], []
     for number in np.unique(times[scores.inserted]):
@@ -61,25 +59,24 @@ def across_runs(results: Iterable[AuditResult]) -> list[Presentations]:
     for result in results:
         times = presentations_of(result)
         if times is not None and result.estimate is not None and result.claim is not None:
-            noise = result.claim.noise_multiplier
-            name = f"noise multiplier {noise:g}" if noise is not None else ""
+            described = result.claim.description
+            noise = described.noise if described is not None else None
+            name = f"noise multiplier {noise.accounted:g}" if noise is not None else ""
             found.append(Presentations(times, result.estimate, result.claim.epsilon, name))
     return found if len({point.times for point in found}) > 1 else []
 
 
 def presentations_of(result: AuditResult) -> int | None:
     """How often each canary took part, where all did equally often."""
-    stated = (result.claim.game if result.claim is not None else result.game).participation or ""
-    if stated == "once":
-        return 1
-    match = re.fullmatch(r"(\d+) times", stated)
-    return int(match[1]) if match else None
+    stated = (result.claim.game if result.claim is not None else result.game).participation
+    return stated.times if stated is not None else None
 
 
 def claim_for(claim: Claim, times: int) -> float | None:
     """What the accountant of this claim would say for so many presentations in known rounds."""
-    if not claim.noise_multiplier or claim.game.relation not in (None, *accounting.RELATIONS):
+    if claim.description is None or not claim.description.has_noise or claim.game.relation not in (None, *RELATIONS):
         return None
-    relation = cast("accounting.Relation | None", claim.game.relation)
-    noise = claim.noise_multiplier
-    return accounting.claim(Repeated(times), noise_multiplier=noise, delta=claim.delta, relation=relation).epsilon
+    try:
+        return claim_of(claim.description, Repeated(times), delta=claim.delta, relation=claim.game.relation).epsilon
+    except ValueError:  # a mechanism that no accountant here knows
+        return None

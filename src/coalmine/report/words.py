@@ -6,27 +6,17 @@ Every sentence is made from the result alone, so that a page, a card and a table
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from coalmine.contracts import Game, LowerBound, percent
+from coalmine.contracts import Attendance, Game, LowerBound, from_plain, percent
+from coalmine.contracts.sentences import BRIEF, view_name
 from coalmine.estimators.diagnostics import SUSPICIOUS
 from coalmine.result import AuditResult
 from coalmine.rounding import rounded_down, rounded_up, told_apart
+from coalmine.views import VIEWS
 
 NO_CLAIM = "NO CLAIM"
-_SEES = {
-    "final model": "sees only the final model, and knows how it began",
-    "final model, with its start": "sees only the final model, its start included",
-    "every release": "sees every release, but not who took part when",
-    "every release, after momentum": "sees every step of the model, but not who took part when",
-    "known rounds": "sees every release and knows in which rounds its target took part",
-    "known others": "sees every release and knows the rounds of its target and all other updates",
-    "afterwards": "knows the rounds of its target and all other updates, and looks in every later release too",
-    "unknown rounds": "sees every release and knows all other updates, but not the rounds of its target",
-    "one release": "sees one release",
-}
 _CHANCE = "(probability 0.8, Gaussian scores)"
 _RELATIONS = {"add-or-remove-one": "add or remove one", "replace-one": "replace one"}
 
@@ -77,9 +67,7 @@ def reason(result: AuditResult) -> str:
 
 def gloss(result: AuditResult) -> str:
     """The reason, without what `noticed` says in a line of its own."""
-    stated = reason(result).partition("; noise too small")[0]
-    first, separator, rest = stated.partition("; ")
-    return rest if separator and first.startswith("only noise too small") else stated
+    return BRIEF.get(result.verdict.code, reason(result)) if result.verdict is not None else reason(result)
 
 
 def game_of(result: AuditResult) -> Game:
@@ -87,17 +75,30 @@ def game_of(result: AuditResult) -> Game:
     return result.claim.game if result.claim is not None else result.game
 
 
-def adversary(view: str) -> str:
-    """Who looks, as the beginning of a sentence.
+def adversary(view: str, layer: str | None = None) -> str:
+    """The threat model, as the beginning of a sentence.
 
-    >>> adversary("known rounds")
+    >>> adversary("known-rounds")
     'An adversary who sees every release and knows in which rounds its target took part'
     """
-    name, _, layer = view.partition(", within ")
     limited = f", limited to the layer {layer}" if layer else ""
-    if name in _SEES:
-        return f"An adversary who {_SEES[name]}{limited}"
-    return "An adversary whose view was not stated" if name == "unstated" else f"An adversary with the view “{name}”{limited}"
+    if view in VIEWS:
+        return f"An adversary who {VIEWS[view].adversary}{limited}"
+    return "An adversary whose view was not stated" if view == "unstated" else f"An adversary with the view “{view}”{limited}"
+
+
+def shown_view(result: AuditResult) -> str:
+    """The primary view, in words."""
+    return view_name(result.setting["view"], result.setting.get("layer"))
+
+
+def clients_attendance(result: AuditResult) -> Attendance | None:
+    """How often and when clients of a run take part; None where that is not recorded."""
+    try:
+        found: Attendance = from_plain(Attendance, result.training.get("participation"))
+    except ValueError:
+        return None
+    return found
 
 
 def quote(result: AuditResult) -> str:
@@ -106,7 +107,7 @@ def quote(result: AuditResult) -> str:
     least, claimed = at_least(bound.epsilon), number(result.claim.epsilon if result.claim is not None else 0.0)
     if violated and result.claim is not None and not _read(least) > _read(claimed):  # rounded alike, and not alike
         least, claimed = told_apart(bound.epsilon, result.claim.epsilon, 4)
-    head = f"{adversary(result.setting['view'])}, looking for {_targets(result)},"
+    head = f"{adversary(result.setting['view'], result.setting.get('layer'))}, looking for {_targets(result)},"
     return f"{head} {_shown(bound, least, violated)} {_at(result)}{_against(result, claimed)}"
 
 
@@ -131,17 +132,17 @@ def noticed(result: AuditResult) -> str:
 
 def clients(result: AuditResult) -> str:
     """What is claimed for the clients of a run whose canaries take part otherwise; empty where there is nothing to add."""
-    theirs, epsilon = result.training.get("participation"), result.training.get("epsilon_of_clients")
+    theirs, epsilon = clients_attendance(result), result.training.get("epsilon_of_clients")
     canaries = game_of(result).participation
-    if not isinstance(theirs, str) or epsilon is None or canaries is None or canaries == theirs:
+    if theirs is None or epsilon is None or canaries is None or canaries == theirs:
         return ""
-    how = theirs if re.match(r"once|at most|\d+ times", theirs) else f"by {theirs}"
+    how = f"by {theirs}" if theirs.rate is not None or theirs.cohort_size is not None else theirs
     return f"Clients of this run take part {how}; the accountant's claim for them is epsilon = {number(_float(epsilon))}."
 
 
 def not_shown(result: AuditResult) -> list[str]:
     """What a reader might take from the page and may not."""
-    word, game, view = verdict_word(result), game_of(result), result.setting["view"]
+    word, game, view = verdict_word(result), game_of(result), shown_view(result)
     said = {
         "VIOLATED": "Why the claim fails. Rule out first that the claim was computed for another game; what remains is the "
         "code: too little noise, wrong clipping, wrong counting.",
@@ -162,8 +163,8 @@ def not_shown(result: AuditResult) -> list[str]:
     unit = {"client": "examples", "example": "clients"}.get(game.unit or "")
     if unit:
         limits.append(f"Anything about single {unit}: who is protected here is one {game.unit}.")
-    clients = result.training.get("participation")
-    if game.participation is not None and isinstance(clients, str) and clients != game.participation:
+    clients = clients_attendance(result)
+    if game.participation is not None and clients is not None and clients != game.participation:
         limits.append(
             f"What a {game.unit or 'client'} of this run risks: canaries take part {game.participation}, clients {clients}. "
             f"The accountant's claim for a client is epsilon = {number(_float(result.training.get('epsilon_of_clients')))}."
@@ -206,8 +207,7 @@ def _chance(p_value: float) -> str:
 
 def caveats(result: AuditResult) -> list[tuple[str, str]]:
     """(name, sentence) of every caveat of the result."""
-    split = (caveat.partition(": ") for caveat in result.caveats)
-    return [(name, rest) if rest else ("note", name) for name, _, rest in split]
+    return [(caveat.name, caveat.text) for caveat in result.caveats]
 
 
 def _targets(result: AuditResult) -> str:
@@ -261,12 +261,14 @@ def _for_whom(game: Game) -> str:
     how = game.participation
     if how is None:
         return ""
-    if how == "once":
-        return " for one participation"
-    if times := re.fullmatch(r"(at most )?(\d+) times(.*)", how):
-        many = "participation" if times[2] == "1" else "participations"
-        return f" for {times[1] or ''}{times[2]} {many}{times[3]}"
-    return f" under {how}" if how.startswith("Poisson") else f" for {how}"
+    times = how.times if how.times is not None else how.most
+    if times is None:
+        return f" under {how}" if how.rate is not None else f" for {how}"
+    most = "" if how.times is not None else "at most "
+    apart = f", at least {how.separation} rounds apart" if how.separation is not None else ""
+    traced = f", by a trace of {how.rounds} rounds" if how.kind == "trace" else ""
+    counted = "one participation" if times == 1 and not most else f"{times} participation{'s' * (times != 1)}"
+    return f" for {most}{counted}{apart}{traced}"
 
 
 def _float(value: object) -> float:

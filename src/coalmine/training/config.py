@@ -277,6 +277,14 @@ def parse_config(text: str, changes: Sequence[str] = (), *, where: str = "the co
     return checked(data, where=where)
 
 
+def changed(config: Config, changes: Sequence[str]) -> Config:
+    """The same configuration with `section.key=value` changes."""
+    data = config.model_dump(exclude_none=True)
+    for change in changes:
+        _apply(data, change)
+    return checked(data)
+
+
 def checked(data: dict[str, Any], *, where: str = "the configuration") -> Config:
     """The configuration of sections and keys, checked as a whole."""
     try:

@@ -195,7 +195,7 @@ def _versions() -> dict[str, str]:
 
 def _handed(task: Task | None, mechanism: Mechanism | None) -> dict[str, str]:
     """By argument of `run`, what no configuration holds: without it a run cannot be made again."""
-    names = {"given": task and task.model.name, "mechanism": mechanism and type(mechanism).__name__}
+    names = {"task": task and task.model.name, "mechanism": mechanism and type(mechanism).__name__}
     return {name: found for name, found in names.items() if found}
 
 
