@@ -15,7 +15,6 @@ from coalmine import gaussian_epsilon
 from coalmine.audit import application as app
 from coalmine.audit.application import Application, as_it_was, described
 from coalmine.audit.attached import Audit
-from coalmine.audit.observe import norms_of_unknown_clients
 from coalmine.audit.spec import Statement
 from coalmine.views import Hiding, KnownRounds, norms_of_unknown_clients
 

@@ -18,12 +18,13 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from coalmine.contracts import ByClients, Mechanism, Public
 from coalmine.errors import MismatchError
-from coalmine.mechanisms.registry import find, fingerprint
+from coalmine.mechanisms.registry import find
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.training.work import ClientBatch, Evaluate, Outcome
 
 TASK, PUBLIC, ARRAYS = "task", "public", "arrays"
-_TUPLE, _PATH, _FIELDS = "tuple", "path", "fields"
+_TUPLE, _NUMPY, _PATH, _FIELDS = "tuple", "numpy", "path", "fields"
+_SCALARS = (np.float64, np.float32, np.float16, np.integer, np.bool_)
 _REMEDY = (
     "Nodes of Flower make the mechanism anew: write it as a frozen dataclass of numbers and texts, in a module that Python "
     "finds, or train with the embedded engine."
@@ -48,8 +49,7 @@ def written_mechanism(mechanism: Mechanism) -> str:
         text = json.dumps(_written(mechanism))
     except _CannotTravelError as why:
         raise MismatchError(f"the mechanism {name} cannot be sent to nodes: {why}. {_REMEDY}") from None
-    mark = fingerprint(mechanism)
-    if mark is None or fingerprint(read_mechanism(text)) != mark:
+    if json.dumps(_written(read_mechanism(text))) != text:
         raise MismatchError(f"the mechanism {name} cannot be sent to nodes: made anew, it has other values. {_REMEDY}")
     return text
 
@@ -122,8 +122,8 @@ class _CannotTravelError(Exception):
 def _written(value: Any) -> Any:
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if isinstance(value, np.number | np.bool_):
-        return value.item()
+    if isinstance(value, _SCALARS):  # with its precision, which decides about that of products with it
+        return {_NUMPY: [value.dtype.str, value.item()]}
     if type(value) is tuple:
         return {_TUPLE: [_written(each) for each in value]}
     if type(value) is list:
@@ -161,5 +161,8 @@ def _read(value: Any) -> Any:
     if isinstance(value, dict):
         if _TUPLE in value:
             return tuple(_read(each) for each in value[_TUPLE])
+        if _NUMPY in value:
+            kind, number = value[_NUMPY]
+            return np.dtype(kind).type(number)
         return find(value[_PATH])(**{name: _read(each) for name, each in value[_FIELDS].items()})
     return value
