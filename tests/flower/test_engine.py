@@ -273,6 +273,5 @@ if __name__ == "__main__":
 def test_the_simulation_clips_with_the_mechanism_that_was_handed_over(tmp_path):
     (tmp_path / "own_mechanism.py").write_text(OWN_MODULE)
     (tmp_path / "own_program.py").write_text(OWN_PROGRAM)
-    changes = [change for change in SHORT if not change.startswith("run.workers")] + ["run.workers=2"]
-    in_a_process_of_its_own([str(tmp_path / "own_program.py"), str(tmp_path), *changes], tmp_path)
+    in_a_process_of_its_own([str(tmp_path / "own_program.py"), str(tmp_path), *SHORT], tmp_path)
     same_files(tmp_path / "ours", tmp_path / "flower")

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from coalmine import _validate
-from coalmine.audit.application import Application, Replies, Stated, as_it_was, summary
+from coalmine.audit.application import Application, Replies, Stated, as_it_was, sections, summary, written
 from coalmine.audit.observe import MemoryRecord, Recorder
 from coalmine.audit.secret import secret
 from coalmine.audit.session import Session
@@ -146,16 +146,18 @@ class Audit:
         if self._session is not None:
             raise MismatchError("this audit has begun already: one audit is for one training. Make a new Audit(...).")
         spec, setup = self.resolved(application), self.setup(application.initial.size)
+        settings = sections(application, spec, setup)
         record: RunDirectory | MemoryRecord = MemoryRecord()
         if self._out is not None:
             _refuse_old(Path(self._out))
-            record = RunDirectory.create(self._out, config=self._written(application, spec), secret_seed=self._seed)
+            about = {"schema": SCHEMA, "engine": application.engine, "versions": _versions()}
+            about["secret"] = "given: reproducible, not private" if self._given_secret else "fresh"
+            record = RunDirectory.create(self._out, config=written(about, settings), secret_seed=self._seed)
         self._notify = HookRunner(self._hooks, record.path if isinstance(record, RunDirectory) else Path())
         session = Session(spec, setup, application.description, record, self._notify)
         session.begin(application.initial, application.groups, self._seed)
         self._application, self._session, self._final = application, session, application.initial
-        shown = {"directory": str(self._out), "config": self._sections(application, spec)}
-        self._notify("start", {**shown, "rounds": self.rounds, "round": 0})
+        self._notify("start", {"directory": str(self._out), "config": settings, "rounds": self.rounds, "round": 0})
         self._began = time.monotonic()
 
     def setup(self, dim: int) -> CanarySetup:
@@ -301,32 +303,6 @@ class Audit:
                 f"Use Statement(view='{WITHOUT_OTHERS}'), or 'auto'."
             )
         return spec.without_others(WITHOUT_OTHERS if self._auto else None)
-
-    def _sections(self, application: Application, spec: AuditSpec) -> dict[str, Any]:
-        """What the audit was told, and what the application said; no configuration of our own trainer."""
-        clip, noise = application.description.clip.norm, application.description.noise
-        mechanism = {"clip_norm": clip, "noise_multiplier": None if noise is None else noise.multiplier}
-        audit = {name: value for name, value in vars(spec).items() if name not in ("delta", "unit", "relation")}
-        return {
-            "application": plain({"name": application.name, "rounds": self.rounds, **application.facts}),
-            "mechanism": {name: value for name, value in mechanism.items() if value is not None},
-            "privacy": {"delta": spec.delta, "unit": spec.unit},
-            "canaries": {
-                "pool": self._drawn.pool,
-                "presentations": self._drawn.pattern.most,
-                "family": "transform",
-                "canary_norm": self.replies.canary_norm,
-            },
-            "audit": plain(audit),
-        }
-
-    def _written(self, application: Application, spec: AuditSpec) -> str:
-        """config.toml."""
-        import tomli_w
-
-        about = {"schema": SCHEMA, "engine": application.engine, "versions": _versions()}
-        about["secret"] = "given: reproducible, not private" if self._given_secret else "fresh"
-        return tomli_w.dumps({"about": about, **self._sections(application, spec)})
 
     def _caveats(self, events: Sequence[Mapping[str, Any]]) -> tuple[Caveat, ...]:
         said = [Caveat("secret-given")] if self._given_secret else []
