@@ -242,7 +242,7 @@ def _about(path: Path, written: Any) -> dict[str, Any]:
     except (ValueError, RecursionError):
         about = None
     known = {"null", "game", "assignment", "dim", "statistic", "view"}
-    if not isinstance(about, dict) or set(about) - {"layer"} != known:  # the first version had no layer
+    if not isinstance(about, dict) or set(about) - {"layer"} != known:  # the first version wrote the layer into the view
         raise InputFileError(
             f"{path.name}: its entry 'about' is not what Scores.save writes. Leave it out, or write the file again."
         )

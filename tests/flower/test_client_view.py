@@ -54,7 +54,7 @@ def train(digits, audit, noise, *, config=None, missed=(), mods=(), **options):
 
 def seen_as(digits, result, releases, noise):
     """Whether the mean score is what so many releases show: at most all, at least what clients leave that all point one way."""
-    estimate = next(each for each in result.estimates if each.method.startswith("Gaussian, mean only"))
+    estimate = next(each for each in result.estimates if each.key == "gaussian-mean")
     limit = -norm.ppf(FALSE_ALARM / 2) / np.sqrt(estimate.details["count"])
     most = np.sqrt(releases) / noise
     least = np.sqrt(releases / (noise**2 + releases * digits.CLIENTS**2 / digits.DIM))
@@ -69,9 +69,9 @@ def test_a_client_sees_what_the_clients_leave_of_all_rounds_but_the_last(digits,
     audit, noise = new_audit(out=tmp_path / "audit"), 2.0
     train(digits, audit, noise)
     result = audit.result
-    assert result.setting["view"] == "known rounds"
+    assert result.setting["view"] == "known-rounds"
     assert result.game.participation == f"{ROUNDS - 1} times"
-    assert [view.view for view in result.views] == ["final model", "every release"]
+    assert [view.view for view in result.views] == ["final-model", "every-release"]
     assert seen_as(digits, result, ROUNDS - 1, noise)
     assert result.verdict.word != "VIOLATED"
     lines = (tmp_path / "audit" / "events.jsonl").read_text().splitlines()

@@ -83,5 +83,5 @@ def test_clipping_the_mean(digits):
 
     strategy = Strategy(fraction_evaluate=0.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS)
     result = digits.train(strategy, audit, clients=CLIENTS)
-    assert result.setting["view"] == "known rounds"
+    assert result.setting["view"] == "known-rounds"
     assert result.verdict.word == "VIOLATED"

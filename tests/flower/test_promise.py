@@ -4,17 +4,19 @@ The promise of a run rests on what hides its canaries. Clients that are not know
 release does not tell them from noise.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from flwr.serverapp.strategy import FedAdam
 from scipy.stats import norm
 
 from coalmine import gaussian_epsilon
-from coalmine.audit.application import Application, Observed
+from coalmine.audit import application as app
+from coalmine.audit.application import Application, as_it_was, described
 from coalmine.audit.attached import Audit
-from coalmine.audit.observe import norms_of_unknown_clients
 from coalmine.audit.spec import Statement
-from coalmine.views import KnownRounds
+from coalmine.views import Hiding, KnownRounds, norms_of_unknown_clients
 
 FALSE_ALARM = 1e-6
 DIM, POOL, ROUNDS, CLIP, NOISE, DELTA = 4000, 200, 6, 0.5, 1.0, 1e-5
@@ -31,8 +33,7 @@ def application(noise=NOISE):
         engine="none",
         initial=np.zeros(DIM, np.float32),
         groups={"all": slice(0, DIM)},
-        noise_multiplier=noise,
-        clip_norm=CLIP,
+        description=described(CLIP, noise),
         knows_others=False,
     )
 
@@ -40,9 +41,9 @@ def application(noise=NOISE):
 def observed(audit, number, vector, clients, releases=1):
     """A sum of `releases`, in clip norms, as an adapter would hand it over: all canaries are in all of them."""
     together = float(clients + POOL)
-    return Observed(
-        round=number,
-        vector=np.asarray(vector) * CLIP / together,
+    return app.observed(
+        number,
+        np.asarray(vector) * CLIP / together,
         clip_norm=CLIP,
         denominator=together,
         clients=clients,
@@ -59,15 +60,15 @@ def records_of(audit, sums, clients, *, noise=NOISE, releases=1):
     for number, size in enumerate(sums):
         square = size**2 + releases * noise**2 * DIM + releases**2 * inserted
         found.append(
-            {"round": number, "kept_share": 1.0, **observed(audit, number, [np.sqrt(square)], clients, releases).record()}
+            {"round": number, "kept_share": 1.0, **observed(audit, number, [np.sqrt(square)], clients, releases).record}
         )
     return found
 
 
 def promised(audit, records, factor, noise=NOISE):
-    job = audit.job(application(noise))
-    job.take_part({each["round"]: np.tile(np.arange(POOL), each["releases"]) for each in records})
-    return job.recorder.visible(KnownRounds(), records, noise, DELTA)(factor)
+    realised = {each["round"]: np.tile(np.arange(POOL), each["releases"]) for each in records}
+    setup = replace(audit.setup(DIM), schedule=as_it_was(audit.schedule, realised))
+    return KnownRounds().visible(Hiding(records, setup, noise, DELTA, independent=False))(factor)
 
 
 def epsilon_of(effect):
@@ -120,7 +121,7 @@ def test_what_hides_the_canaries_is_as_long_as_estimated(same):
         others = size * direction / np.linalg.norm(direction)
         audit.observe(observed(audit, number, canaries + others + NOISE * rng.standard_normal(DIM), clients))
     result = audit.result
-    estimate = next(each for each in result.estimates if each.method.startswith("Gaussian, mean only"))
+    estimate = next(each for each in result.estimates if each.key == "gaussian-mean")
     limit = -norm.ppf(FALSE_ALARM / 2) / np.sqrt(estimate.details["count"])
     covered = ROUNDS if same else 1
     assert abs(estimate.details["mean"] - np.sqrt(ROUNDS / (NOISE**2 + covered * size**2 / DIM))) <= limit
@@ -134,7 +135,7 @@ def test_what_a_strategy_keeps_of_a_canary_is_measured(digits):
     inner = FedAdam(fraction_evaluate=0.0, min_train_nodes=5, min_available_nodes=5, eta=0.001)
     result = digits.train(digits.fixed_clipping(audit, 1.0, clients=5, inner=inner), audit, clients=5)
     assert result.verdict.word == "INCONCLUSIVE"
-    assert result.claim.half_noise_epsilon < result.claim.epsilon
+    assert result.verdict.power.half_noise_epsilon < result.claim.epsilon
 
 
 def test_an_application_whose_clients_nobody_knows_may_be_consistent(digits):
@@ -147,7 +148,7 @@ def test_an_application_whose_clients_nobody_knows_may_be_consistent(digits):
     audit, clients = new_audit(rounds=10, pool=700, presentations=4), 5
     inner = Own(fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients)
     result = digits.train(digits.fixed_clipping(audit, 1.0, clients=clients, inner=inner), audit, clients=clients)
-    assert result.setting["view"] == "known rounds"
+    assert result.setting["view"] == "known-rounds"
     assert result.verdict.word == "CONSISTENT"
     assert "noise too small by a factor of" in result.verdict.reason
     assert result.training["mean_clients_norm"] < 4 * clients  # the release itself has a length of z·sqrt(d) = 85

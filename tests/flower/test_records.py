@@ -89,7 +89,7 @@ def test_a_model_with_a_single_number_in_it(digits):
 
     strategy = audited(digits.fixed_clipping(audit, 1.0), audit)
     strategy.start(LocalGrid(digits.client_app(step=step), digits.CLIENTS), model, 5)
-    estimate = next(each for each in audit.result.estimates if each.method.startswith("Gaussian, mean only"))
+    estimate = next(each for each in audit.result.estimates if each.key == "gaussian-mean")
     assert abs(estimate.details["mean"] - 1.0) <= -norm.ppf(FALSE_ALARM / 2) / np.sqrt(estimate.details["count"])
 
 

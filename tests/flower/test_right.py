@@ -30,7 +30,7 @@ def new_audit(seed, **options):
 
 
 def mean_only(estimates):
-    return next(each for each in estimates if each.method.startswith("Gaussian, mean only"))
+    return next(each for each in estimates if each.key == "gaussian-mean")
 
 
 def agrees(estimate, effect):
@@ -43,7 +43,7 @@ def at_least(estimate, effect):
 
 
 def known_rounds(result):
-    return next(view.estimate for view in result.views if view.view == "known rounds")
+    return next(view.estimate for view in result.views if view.view == "known-rounds")
 
 
 def hidden(noise, path, dim):
@@ -59,7 +59,7 @@ def events(path):
 def test_a_correct_application_shows_the_epsilon_of_the_analysis(digits, noise, tmp_path):
     audit = new_audit(seed=11, out=tmp_path / "audit")
     result = digits.train(digits.fixed_clipping(audit, noise), audit)
-    assert result.setting["view"] == "known others"
+    assert result.setting["view"] == "known-others"
     assert result.claim.epsilon == pytest.approx(float(gaussian_epsilon(0, 1, 1 / noise, 1, DELTA)))
     assert agrees(mean_only(result.estimates), 1 / noise)
     assert result.verdict.word != "VIOLATED"
@@ -120,7 +120,7 @@ def test_adaptive_clipping_is_followed(digits, side, tmp_path):
         clipped_count_stddev=2.0,
     )
     result = digits.train(strategy, audit, mods=[adaptiveclipping_mod] if side == "client" else ())
-    assert result.claim.noise_multiplier == pytest.approx(0.6)
+    assert result.claim.description.noise.accounted == pytest.approx(0.6)
     clip = np.array([event["clip_norm"] for event in events(tmp_path / "audit")] + [strategy.clipping_norm])
     assert np.ptp(clip) > 0.01
     effect = np.mean(clip[:-1] / (strategy.noise_multiplier * clip[1:]))
@@ -131,8 +131,8 @@ def test_an_optimiser_on_the_server_leaves_known_rounds(digits):
     audit = new_audit(seed=14)
     inner = FedAdam(fraction_evaluate=0.0, min_train_nodes=20, min_available_nodes=20, eta=0.01)
     result = digits.train(digits.fixed_clipping(audit, 0.6, inner=inner), audit)
-    assert result.setting["view"] == "known rounds"
-    assert "known others" not in [view.view for view in result.views]
+    assert result.setting["view"] == "known-rounds"
+    assert "known-others" not in [view.view for view in result.views]
 
 
 def test_canaries_do_not_change_the_metrics(digits):

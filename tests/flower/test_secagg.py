@@ -65,7 +65,7 @@ def run(digits, kind, noise, *, secure, clips_on_clients, seed=3, asked=TOGETHER
 
 
 def mean_score(result):
-    estimate = next(each for each in result.estimates if each.method.startswith("Gaussian, mean only"))
+    estimate = next(each for each in result.estimates if each.key == "gaussian-mean")
     return estimate.details["mean"], 1 / np.sqrt(estimate.details["count"])
 
 
@@ -74,7 +74,7 @@ def test_the_same_is_seen_with_and_without_secure_aggregation(digits):
     for secure in (False, True):
         kind = DifferentialPrivacyClientSideFixedClipping
         result = run(digits, kind, 0.5, secure=secure, clips_on_clients=True, seed=5 + secure).result
-        assert result.setting["view"] == "known rounds"
+        assert result.setting["view"] == "known-rounds"
         assert result.game.participation == f"{ROUNDS} times"
         assert result.verdict.word != "VIOLATED"
         found.append(mean_score(result))

@@ -1,17 +1,16 @@
-"""Audits of training that other engines run: the only room that imports a foreign federated framework.
+"""Audits of training that other engines run: the only package that imports another federated framework.
 
-    audit.py         what an application adds, whatever its engine: canaries, what they see, the result
-    options.py       what it may be told beyond that
-    shared_secret.py what both sides know, where canaries are clients
-    application.py   what an adapter tells it
-    flower/          Flower: a strategy around yours, a mod for clients, a grid in this process
+    flower/   Flower: a strategy around yours, a mod for clients, a grid in this process
 
-Everything ends in the same `AuditResult`, the same run directory and the same report as training with our own loop.
+An adapter says what the application is (`Application`) and what every round released (`Observed`); the rest is
+`coalmine.audit.attached.Audit`, the same for every engine. Everything ends in the same `AuditResult`, the same run directory
+and the same report as training with our own loop.
 """
 
-from coalmine.audit.application import Application, Observed
+from coalmine.audit.application import Application, Replies, Stated
 from coalmine.audit.attached import Audit
 from coalmine.audit.secret import make_secret
-from coalmine.audit.spec import Replies, Stated, Statement
+from coalmine.audit.spec import Statement
+from coalmine.contracts import Observed
 
 __all__ = ["Application", "Audit", "Observed", "Replies", "Stated", "Statement", "make_secret"]

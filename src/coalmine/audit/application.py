@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from coalmine import _validate
+from coalmine.audit.spec import AuditSpec
 from coalmine.canaries.schedule import Schedule
-from coalmine.canaries.setup import CANARY_NORM
+from coalmine.canaries.setup import CANARY_NORM, CanarySetup
 from coalmine.contracts import (
     Array,
     Claim,
@@ -22,6 +23,7 @@ from coalmine.contracts import (
     Release,
     RoundCanaries,
     Vector,
+    plain,
 )
 from coalmine.mechanisms.gaussian import length
 from coalmine.participation import Repeated, Trace
@@ -162,6 +164,32 @@ def as_it_was(schedule: Schedule, realised: Mapping[int, IndexArray]) -> Schedul
     alike = times.min() == times.max() > 0
     pattern = Repeated(int(times.max())) if alike else Trace(tuple(tuple(each.tolist()) for each in assigned))
     return Schedule(pattern, schedule.pool, assigned, schedule.inserted)
+
+
+def sections(application: Application, spec: AuditSpec, setup: CanarySetup) -> dict[str, Any]:
+    """What the audit was told, and what the application said; no configuration of our own trainer."""
+    clip, noise, schedule = application.description.clip.norm, application.description.noise, setup.schedule
+    mechanism = {"clip_norm": clip, "noise_multiplier": None if noise is None else noise.multiplier}
+    audit = {name: value for name, value in vars(spec).items() if name not in ("delta", "unit", "relation")}
+    return {
+        "application": plain({"name": application.name, "rounds": schedule.rounds, **application.facts}),
+        "mechanism": {name: value for name, value in mechanism.items() if value is not None},
+        "privacy": {"delta": spec.delta, "unit": spec.unit},
+        "canaries": {
+            "pool": schedule.pool,
+            "presentations": schedule.pattern.most,
+            "family": "transform",
+            "canary_norm": setup.canary_norm,
+        },
+        "audit": plain(audit),
+    }
+
+
+def written(about: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """config.toml."""
+    import tomli_w
+
+    return tomli_w.dumps({"about": dict(about), **settings})
 
 
 def _clients_norms(application: Application, events: Sequence[Mapping[str, Any]]) -> Sequence[float] | Array:

@@ -2,8 +2,8 @@
 
     audit = Audit(delta=1e-5, rounds=30, pool=600, out="audit")
     audit.begin(Application(...))                       the engine's adapter: what is trained, and what it claims
-    audit.planted(t), audit.update(i)                   who takes part in round t; what canary i sends, over-long
-    audit.observe(Observed(...))                        what was released, round by round
+    audit.taking_part(t), audit.update(i, ...)          who takes part in round t; what canary i sends, over-long
+    audit.observe(observed(...))                        what was released, round by round
     audit.conclude()                                    the same `AuditResult`, run directory and report as `coalmine run`
 
 Engines divide by how many replies came, so that this number may not depend on a coin. It is therefore the same in every round
@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from coalmine import _validate
-from coalmine.audit.application import Application, Replies, Stated, as_it_was, summary
-from coalmine.audit.observe import MemoryRecord
+from coalmine.audit.application import Application, Replies, Stated, as_it_was, sections, summary, written
+from coalmine.audit.observe import MemoryRecord, Recorder
 from coalmine.audit.secret import secret
 from coalmine.audit.session import Session
 from coalmine.audit.spec import LEAST_POOL, WITHOUT_OTHERS, AuditSpec, Statement
@@ -45,7 +45,6 @@ from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory
 from coalmine.views import VIEWS
 
-_TRACE = 0.01  # a p-value above it is no trace of canaries
 _USUAL, _REPLIES, _NOTHING = Statement(), Replies(), Stated()
 
 
@@ -96,13 +95,15 @@ class Audit:
         self._given_secret = secret_seed is not None
         self._seed, self._made_here = secret(secret_seed, secret_file)
         self._drawn = Schedule.draw(Periods(presentations), pool=pool, rounds=rounds, secret_seed=self._seed)
+        self._schedule = self._drawn
         self._out, self._hooks = out, hooks_of(hooks)
         self._pool: TransformCanaries | None = None
+        self._released: set[int] = set()  # rounds that were observed
         self._realised: dict[int, IndexArray] = {}
         self._application: Application | None = None
         self._session: Session | None = None
         self._notify = HookRunner()  # nobody, until it begins
-        self._notes: dict[str, list[int]] = {}
+        self._notes: dict[tuple[str, str], list[int]] = {}
         self._result: AuditResult | None = None
         self._trouble: Exception | None = None
 
@@ -122,7 +123,7 @@ class Audit:
     @property
     def schedule(self) -> Schedule:
         """The rounds and the coins, as secret as the seed; where the engine decides about rounds, as it was in the end."""
-        return as_it_was(self._drawn, self._realised) if self._realised else self._drawn
+        return self._schedule
 
     @property
     def fingerprint(self) -> str:
@@ -145,21 +146,27 @@ class Audit:
         if self._session is not None:
             raise MismatchError("this audit has begun already: one audit is for one training. Make a new Audit(...).")
         spec, setup = self.resolved(application), self.setup(application.initial.size)
+        settings = sections(application, spec, setup)
         record: RunDirectory | MemoryRecord = MemoryRecord()
         if self._out is not None:
             _refuse_old(Path(self._out))
-            record = RunDirectory.create(self._out, config=self._written(application, spec), secret_seed=self._seed)
+            about = {"schema": SCHEMA, "engine": application.engine, "versions": _versions()}
+            about["secret"] = "given: reproducible, not private" if self._given_secret else "fresh"
+            record = RunDirectory.create(self._out, config=written(about, settings), secret_seed=self._seed)
         self._notify = HookRunner(self._hooks, record.path if isinstance(record, RunDirectory) else Path())
         session = Session(spec, setup, application.description, record, self._notify)
         session.begin(application.initial, application.groups, self._seed)
         self._application, self._session, self._final = application, session, application.initial
-        shown = {"directory": str(self._out), "config": self._sections(application, spec)}
-        self._notify("start", {**shown, "rounds": self.rounds, "round": 0})
+        self._notify("start", {"directory": str(self._out), "config": settings, "rounds": self.rounds, "round": 0})
         self._began = time.monotonic()
 
     def setup(self, dim: int) -> CanarySetup:
         """The canaries of a model of so many parameters; nothing is begun by that."""
         return CanarySetup(self.canaries(dim), self._drawn, full_vectors=True, canary_norm=self.replies.canary_norm)
+
+    def recorder(self, application: Application) -> Recorder:
+        """What makes rows of an observed round, for an engine that cannot keep this audit in memory; nothing is begun."""
+        return Recorder.of(self.resolved(application), self.setup(application.initial.size), application.groups, self._seed)
 
     def taking_part(self, round_number: int) -> IndexArray:
         """The canaries whose updates are sent in a round; the other places send nothing."""
@@ -190,22 +197,28 @@ class Audit:
     def observe(self, seen: Observed) -> None:
         """What a round released."""
         session = self._begun
-        self._result = None  # whoever looked before the end saw the rounds up to then
-        self._note_assigned(seen.round, seen.canaries.assigned)
+        self._note_round(seen.round, seen.canaries.assigned)
         session.observe(seen, more=self._seconds())
         self._final = self._final + seen.release.vector
 
     def keep(
-        self, number: int, rows: Mapping[str, Array], record: Mapping[str, Any], *, assigned: IndexArray | None = None
+        self,
+        number: int,
+        rows: Mapping[str, Array],
+        record: Mapping[str, Any],
+        *,
+        moved: Vector | float = 0.0,
+        assigned: IndexArray | None = None,
     ) -> None:
-        """What was seen of a round, by an engine that makes the rows itself."""
-        self._result = None
-        self._note_assigned(number, assigned)
-        self._begun.save(number, rows, {**record, **self._seconds()})
+        """What was seen of a round, in rows that `recorder` made elsewhere, and by how much the model moved."""
+        session = self._begun
+        self._note_round(number, assigned)
+        session.save(number, rows, {**record, **self._seconds()})
+        self._final = self._final + moved
 
-    def note(self, kind: str, round_number: int) -> None:
-        """Something that a reader of the result must know; equal notes of several rounds become one."""
-        self._notes.setdefault(kind, []).append(round_number)
+    def note(self, name: str, text: str, round_number: int) -> None:
+        """Something that a reader of the result must know, under a name; equal notes of several rounds become one."""
+        self._notes.setdefault((name, text), []).append(round_number)
 
     def give_up(self, trouble: Exception) -> None:
         """The audit cannot be concluded. Training goes on, or ends, without it; `result` says why."""
@@ -229,10 +242,10 @@ class Audit:
         return self._result
 
     def _concluded(self, session: Session) -> AuditResult:
-        events, application = self._events(session), self._known
-        if not events:
+        application = self._known
+        if not self._released:
             raise NotEnoughCanariesError(
-                "no round released anything, so that there is nothing to look at. " + " ".join(self._said())
+                "no round released anything, so that there is nothing to look at. " + " ".join(self._noted())
             )
         setup = None
         if self._realised:
@@ -241,28 +254,24 @@ class Audit:
                     "no client was a canary in any round. Add canary_mod(...) to the mods of the ClientApp, and say who is a "
                     "canary: node configurations with a canary-id, or who=last_partitions(...)."
                 )
-            setup = replace(self.setup(application.initial.size), schedule=self.schedule)
+            self._schedule = as_it_was(self._drawn, self._realised)
+            setup = replace(self.setup(application.initial.size), schedule=self._schedule)
+        events = session.record.events()
         about = summary(application, self.rounds, events)
-        training = {**about, "secret_sha256": self._digest, "notes": self._said()}
+        training = {**about, "secret_sha256": self._digest, "notes": [str(note) for note in self._noted()]}
         result = session.end(self._final, training, self._caveats(events), application.stated, setup)
         assert result is not None  # an audit has canaries
-        if self._realised and result.estimate is not None and result.estimate.p_value > _TRACE:
-            # canaries that are clients may have gone unplanted, and nobody but the result would know
-            result = replace(result, caveats=(Caveat("no-trace"), *result.caveats))
-            session.record.write("result.json", result.to_json().encode())
         return result
 
-    def _note_assigned(self, number: int, assigned: IndexArray | None) -> None:
+    def _note_round(self, number: int, assigned: IndexArray | None) -> None:
+        self._result = None  # whoever looked before the end saw the rounds up to then
+        self._released.add(number)
         if assigned is not None:
             self._realised[number] = assigned
 
     def _seconds(self) -> dict[str, float]:
         taken, self._began = round(time.monotonic() - self._began, 4), time.monotonic()
         return {"seconds": taken}
-
-    def _events(self, session: Session) -> Sequence[Mapping[str, Any]]:
-        primary = session.recorder.views[0].needs if session.recorder is not None else ""
-        return session.record.events() if session.record.has_rows(primary) else []
 
     @property
     def _digest(self) -> str | None:
@@ -295,32 +304,6 @@ class Audit:
             )
         return spec.without_others(WITHOUT_OTHERS if self._auto else None)
 
-    def _sections(self, application: Application, spec: AuditSpec) -> dict[str, Any]:
-        """What the audit was told, and what the application said; no configuration of our own trainer."""
-        clip, noise = application.description.clip.norm, application.description.noise
-        mechanism = {"clip_norm": clip, "noise_multiplier": None if noise is None else noise.multiplier}
-        audit = {name: value for name, value in vars(spec).items() if name not in ("delta", "unit", "relation")}
-        return {
-            "application": plain({"name": application.name, "rounds": self.rounds, **application.facts}),
-            "mechanism": {name: value for name, value in mechanism.items() if value is not None},
-            "privacy": {"delta": spec.delta, "unit": spec.unit},
-            "canaries": {
-                "pool": self._drawn.pool,
-                "presentations": self._drawn.pattern.most,
-                "family": "transform",
-                "canary_norm": self.replies.canary_norm,
-            },
-            "audit": plain(audit),
-        }
-
-    def _written(self, application: Application, spec: AuditSpec) -> str:
-        """config.toml."""
-        import tomli_w
-
-        about = {"schema": SCHEMA, "engine": application.engine, "versions": _versions()}
-        about["secret"] = "given: reproducible, not private" if self._given_secret else "fresh"
-        return tomli_w.dumps({"about": about, **self._sections(application, spec)})
-
     def _caveats(self, events: Sequence[Mapping[str, Any]]) -> tuple[Caveat, ...]:
         said = [Caveat("secret-given")] if self._given_secret else []
         application = self._known
@@ -331,11 +314,13 @@ class Audit:
         seen = sum(int(event.get("releases", 1)) for event in events)
         if seen < self.rounds:
             said.append(Caveat("rounds-missing", {"released": seen, "rounds": self.rounds}))
-        notes = [Caveat("note", {"name": kind, "text": _rounds(rounds)}) for kind, rounds in self._notes.items()]
-        return (*said, *notes)
+        return (*said, *self._noted())
 
-    def _said(self) -> list[str]:
-        return [f"{kind} ({_rounds(rounds)})" for kind, rounds in self._notes.items()]
+    def _noted(self) -> list[Caveat]:
+        return [
+            Caveat("note", {"name": name, "text": f"{text} ({_rounds(rounds)})"})
+            for (name, text), rounds in self._notes.items()
+        ]
 
 
 def _refuse_old(out: Path) -> None:

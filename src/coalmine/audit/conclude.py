@@ -26,16 +26,27 @@ from coalmine.runs import RunDirectory
 from coalmine.scores import Scores
 from coalmine.views import KnownOthers, KnownRounds
 
+_TRACE = 0.01  # a p-value above it is no trace of canaries
 
-def conclude(scorer: Scorer, training: Mapping[str, Any] | None = None, caveats: Sequence[Caveat] = ()) -> AuditResult:
+
+def conclude(
+    scorer: Scorer,
+    training: Mapping[str, Any] | None = None,
+    caveats: Sequence[Caveat] = (),
+    *,
+    engine_decided: bool = False,
+) -> AuditResult:
     """What a finished training's canaries prove; with what was recorded of it, and what else a reader must know.
 
-    `training` None: a run of which only the statements matter, as in a study of hundreds.
+    `training` None: a run of which only the statements matter, as in a study of hundreds. `engine_decided`: the canaries were
+    clients of another engine. They may never have sent anything, and nobody but the result would know.
     """
     deciding, beside = scorer.deciding(), scorer.beside()
     result = proved(scorer, deciding, beside)
     if training is None:
         return result
+    if engine_decided and result.estimate is not None and result.estimate.p_value > _TRACE:
+        caveats = (*caveats, Caveat("no-trace"))
     about = {**training, **_hidden(result)}
     result = replace(result, training=plain(about), caveats=(*caveats, *result.caveats))
     if isinstance(scorer.record, RunDirectory):

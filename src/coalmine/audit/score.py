@@ -10,7 +10,7 @@ import numpy as np
 from coalmine.audit.observe import Layer, Record, Recorder
 from coalmine.audit.spec import AuditSpec
 from coalmine.audit.statements import Measured
-from coalmine.contracts import Claim, Description, Vector
+from coalmine.contracts import Claim, Description, Game, Vector
 from coalmine.errors import AuditError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.power import Design
@@ -43,7 +43,7 @@ class Scorer:
         """What a view sees, scored against the null that was chosen before the run, and its claim."""
         recorder, setup, delta = self.recorder, self.recorder.setup, self.spec.delta
         ours = view.claim(setup.schedule, self.description, delta=delta) if self.description.noise is not None else None
-        claim = self._claim(ours)
+        claim = self._claim(ours, view.game(setup.schedule))
         choice = self._null(claim) if self.spec.null == "auto" else self.spec.null
         if view.needs in ("total_change", "model"):
             start = self.initial if view.needs == "total_change" else np.float32(0)
@@ -67,7 +67,7 @@ class Scorer:
             kept_share=self.kept_share,
         )
 
-    def _claim(self, ours: Claim | None) -> Claim:
+    def _claim(self, ours: Claim | None, game: Game) -> Claim:
         """The claim in the game of a view, by the accountant that speaks. About a training without noise ours cannot speak."""
         stated = self.stated
         if stated is None:
@@ -75,7 +75,7 @@ class Scorer:
                 raise AuditError("nothing is claimed: the application states neither its noise nor an epsilon.")
             return ours
         if ours is None:
-            return stated
+            return replace(stated, game=game, description=self.description)
         question = ours.question if self.description.has_noise else None
         return replace(
             ours, epsilon=stated.epsilon, accountant=stated.accountant, assumptions=stated.assumptions, question=question

@@ -81,7 +81,7 @@ class Session:
         if self.recorder is not None:
             if setup is not None:
                 self.recorder = with_schedule(self.recorder, setup)
-            result = conclude(self.scorer(parameters, stated), training, caveats)
+            result = conclude(self.scorer(parameters, stated), training, caveats, engine_decided=setup is not None)
         write_training(self.record, training if result is None else result.training, audited=result is not None)
         return result
 

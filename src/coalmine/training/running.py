@@ -81,6 +81,7 @@ def run(
     hooks: Sequence[Hook | str] = (),
     quiet: bool = False,
     make_workers: Callable[..., Any] = Workers,
+    check: Callable[[Federation], None] = lambda job: None,
 ) -> RunResult:
     """Train and audit as the configuration says, in a new directory.
 
@@ -88,7 +89,8 @@ def run(
     releases, if not what the configuration describes: the claim is the one that it makes. Hand them to `resume` as well.
     `secret_seed` comes fresh from the operating system; giving it makes a run that can be repeated and is not private.
     `hooks` hear of every round, beside those that the configuration names; see `coalmine.hooks`. `make_workers` makes
-    workers from their number and their job, for engines that share out the work in another way.
+    workers from their number and their job, for engines that share out the work in another way; `check` may refuse what such
+    an engine cannot do, before there is a directory.
     """
     listening = hooks_of((*config.run.hooks, *hooks))
     about: dict[str, Any] = {
@@ -102,6 +104,7 @@ def run(
     task = task or load_task(config)
     seed = secrets.randbits(128) if secret_seed is None else secret_seed
     job = federation(config, task, seed, mechanism)  # a configuration that does not fit fails here, before there is a directory
+    check(job)
     about["inputs"] = inputs(job)
     directory = RunDirectory.create(out, config=write_config(config, about), secret_seed=seed)
     return _go_on(directory, config, task, mechanism, listening, quiet=quiet, make_workers=make_workers)

@@ -14,6 +14,8 @@ The files:
     cohort.py     what the clients of a round sent
     records.py    records of arrays as one vector, and back
     grid.py       `LocalGrid`: a strategy and a ClientApp in this process, without Ray
+    engine.py     our own training on Flower's simulation
+    sending.py    what that sends to nodes: tasks, and the mechanism
 """
 
 from coalmine.adapters.flower.client_view import client_view
@@ -21,9 +23,10 @@ from coalmine.adapters.flower.grid import LocalGrid
 from coalmine.adapters.flower.legacy import audited_legacy
 from coalmine.adapters.flower.mod import canary_mod, last_partitions
 from coalmine.adapters.flower.strategy import Audited, audited
+from coalmine.audit.application import Replies, Stated
 from coalmine.audit.attached import Audit
 from coalmine.audit.secret import make_secret
-from coalmine.audit.spec import Replies, Stated, Statement
+from coalmine.audit.spec import Statement
 
 __all__ = [
     "Audit",

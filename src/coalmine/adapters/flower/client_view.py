@@ -28,14 +28,14 @@ from coalmine import _validate
 from coalmine.adapters.flower.mod import Chosen, by_node_config
 from coalmine.adapters.flower.reading import engine
 from coalmine.adapters.flower.records import Layout, arrays_of
-from coalmine.audit.application import Application, Observed
+from coalmine.audit.application import Application, described, observed
 from coalmine.audit.attached import Audit
-from coalmine.contracts import Vector
+from coalmine.contracts import Observed, Vector
 from coalmine.errors import MismatchError, NotEnoughCanariesError
 from coalmine.result import AuditResult
 
 _FIRST, _LAST, _ROWS, _SEEN = "coalmine.first", "coalmine.last", "coalmine.rows", "coalmine.seen"
-_KEPT = ("rounds", "releases", "norms", "came")  # of every difference
+_KEPT = ("rounds", "releases", "norms", "kept")  # of every difference
 _ROUND_KEY = "server-round"  # Flower's name for the number of the round
 
 
@@ -112,11 +112,13 @@ class ClientView:
         if norm == 0.0:  # nothing was released, as after a round that failed
             return
         releases = number - int(seen["last"])
-        application = self._application(layout, layout.vector(state[_FIRST]))
-        job = audit.job(application)
-        for kind, row in job.rows(self._observed(latest, moved, releases, audit)).items():
+        recorder = audit.recorder(self._application(layout, layout.vector(state[_FIRST])))
+        rows = recorder.rows(self._observed(latest, moved, releases, audit))
+        for kind, row in rows.items():
             state[_ROWS][f"{kind}/{latest}"] = Array(row)
-        for name, value in (("rounds", latest), ("releases", releases), ("norms", norm), ("came", job.recorder.kept_share)):
+        inserted = np.flatnonzero(audit.schedule.inserted)
+        kept = float(recorder.kept(rows, inserted).mean()) if inserted.size and "mean" in rows else 0.0
+        for name, value in (("rounds", latest), ("releases", releases), ("norms", norm), ("kept", kept)):
             seen[name] = [*seen[name], value]
 
     def _concluded(self, audit: Audit, state: Any) -> AuditResult:
@@ -126,15 +128,18 @@ class ClientView:
         layout = Layout.of(state[_FIRST])
         first, last = layout.vector(state[_FIRST]), layout.vector(state[_LAST])
         audit.begin(self._application(layout, first))
-        for number, releases, norm, came in zip(*(seen[name] for name in _KEPT), strict=True):
+        for number, releases, norm, share in zip(*(seen[name] for name in _KEPT), strict=True):
             ending = f"/{number}"
             rows = {name.removesuffix(ending): kept[name].numpy() for name in kept if name.endswith(ending)}
-            observed = self._observed(number, np.array([norm]), releases, audit)  # of the length alone
+            about = self._observed(number, np.array([norm]), releases, audit)  # of the length alone
             moved = last - first if number == seen["rounds"][-1] else 0.0
-            audit.keep(number, rows, {**observed.record(), "kept_share": came}, moved=moved, assigned=observed.assigned)
+            record = {**about.record, "kept_share": share}
+            audit.keep(number, rows, record, moved=moved, assigned=about.canaries.assigned)
             for earlier in range(number - releases + 1, number):
                 audit.note(
-                    "releases that the observer saw only as a sum with the next one: it was not asked after them", earlier
+                    "sums",
+                    "the observer saw these releases only as a sum with the next one, not being asked after them",
+                    earlier,
                 )
         return audit.conclude()
 
@@ -144,16 +149,15 @@ class ClientView:
             engine=engine(),
             initial=first,
             groups=layout.floats,
-            noise_multiplier=self._noise,
-            clip_norm=self._clip,
+            description=described(self._clip, self._noise),
             knows_others=False,
         )
 
     def _observed(self, number: int, moved: Vector, releases: int, audit: Audit) -> Observed:
         pool = audit.schedule.pool
-        return Observed(
-            round=number,
-            vector=moved,
+        return observed(
+            number,
+            moved,
             clip_norm=self._clip,
             denominator=float(self._cohort),
             clients=max(self._cohort - pool, 0),

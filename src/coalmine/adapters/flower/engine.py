@@ -14,28 +14,38 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import Context, Message, MessageType
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from coalmine.contracts import Public
-from coalmine.errors import CoalmineError
-from coalmine.mechanisms.sums import FixedPointSum
+from coalmine.adapters.flower.sending import (
+    TASK,
+    outcome_of,
+    packed,
+    packed_outcome,
+    read_mechanism,
+    refuse_noise_of_clients,
+    task_of,
+    written_mechanism,
+)
+from coalmine.contracts import Mechanism
+from coalmine.errors import CoalmineError, MismatchError
 from coalmine.training import RunResult
 from coalmine.training import run as train
-from coalmine.training.assembly import federation, load_task
+from coalmine.training.assembly import Task, federation, load_task
 from coalmine.training.config import Config, located, parse_config, write_config
-from coalmine.training.federation import Evaluate, Group, Outcome, Work
-
-_TASK = "task"
+from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work
 
 
 class GridWorkers:
-    """The nodes of a grid as workers: one message for every task, results in the order of the tasks."""
+    """The nodes of a grid as workers: one message for every task, results in the order of the tasks.
 
-    def __init__(self, grid: Grid):
+    `mechanism` is the one that nodes clip with; None: that of their configuration.
+    """
+
+    def __init__(self, grid: Grid, mechanism: Mechanism | None = None):
         self._grid = grid
+        self._mechanism = "" if mechanism is None else written_mechanism(mechanism)
 
     def __enter__(self) -> GridWorkers:
         return self
@@ -43,18 +53,18 @@ class GridWorkers:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def map(self, tasks: Sequence[Group | Evaluate]) -> list[Outcome]:
+    def map(self, tasks: Sequence[ClientBatch | Evaluate]) -> list[Outcome]:
         """The results of the tasks, in their order."""
         nodes = sorted(self._grid.get_node_ids())
         messages = [
-            Message(packed(task, place), dst_node_id=nodes[place % len(nodes)], message_type=MessageType.TRAIN)
+            Message(packed(task, place, self._mechanism), dst_node_id=nodes[place % len(nodes)], message_type=MessageType.TRAIN)
             for place, task in enumerate(tasks)
         ]
         found: dict[int, Outcome] = {}
         for reply in self._grid.send_and_receive(messages):
             if reply.has_error():
                 raise CoalmineError(f"a node of Flower failed: {reply.error.reason}. Run with the embedded engine to see more.")
-            found[int(reply.content[_TASK]["place"])] = outcome_of(reply.content)
+            found[int(reply.content[TASK]["place"])] = outcome_of(reply.content)
         if len(found) < len(tasks):
             raise CoalmineError(f"only {len(found)} of {len(tasks)} tasks came back from Flower's nodes. Start the run again.")
         return [found[place] for place in range(len(tasks))]
@@ -66,24 +76,29 @@ def client_app(config: str) -> ClientApp:
 
     @app.train()  # type: ignore[untyped-decorator]
     def work(message: Message, context: Context) -> Message:
-        done = _work(config)(task_of(message.content))
-        total = done.total
-        about = {
-            "place": message.content[_TASK]["place"],
-            "count": total.count,
-            "below": total.below,
-            "clip_norm": total.clip_norm,
-        }
-        arrays = ArrayRecord({"total": Array(total.total()), "values": Array(done.values)})
-        return Message(RecordDict({"arrays": arrays, _TASK: ConfigRecord(about)}), reply_to=message)
+        about = message.content[TASK]
+        done = _work(config, str(about["mechanism"]))(task_of(message.content))
+        return Message(packed_outcome(done, int(about["place"])), reply_to=message)
 
     return app
 
 
-def run(config: Config, out: str | Path, *, nodes: int | None = None, **options: Any) -> RunResult:
-    """`coalmine.training.run` on so many simulated nodes (as many as there are workers)."""
+def run(
+    config: Config, out: str | Path, *, nodes: int | None = None, mechanism: Mechanism | None = None, **options: Any
+) -> RunResult:
+    """`coalmine.training.run` on so many simulated nodes (as many as there are workers).
+
+    Nodes read the data and make the model as the configuration says, and clip with the same mechanism as the server.
+    """
     from flwr.simulation import run_simulation
 
+    if options.get("task") is not None:
+        raise MismatchError(
+            "data and a model that are handed over cannot be sent to nodes of Flower, which read those of the configuration: "
+            "train with the embedded engine."
+        )
+    if mechanism is not None:
+        written_mechanism(mechanism)  # what cannot travel is refused before anything starts
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     server = ServerApp()
     ended: list[RunResult | BaseException] = []
@@ -91,7 +106,7 @@ def run(config: Config, out: str | Path, *, nodes: int | None = None, **options:
     @server.main()  # type: ignore[untyped-decorator]
     def main(grid: Grid, context: Context) -> None:
         try:
-            ended.append(train(config, out, make_workers=lambda count, work: GridWorkers(grid), **options))
+            ended.append(train(config, out, mechanism=mechanism, **on_grid(grid, mechanism), **options))
         except BaseException as error:  # of another thread: to be raised where somebody waits for it
             ended.append(error)
 
@@ -105,35 +120,24 @@ def run(config: Config, out: str | Path, *, nodes: int | None = None, **options:
     return ended[0]
 
 
-def packed(task: Group | Evaluate, place: int) -> RecordDict:
-    """A task as records."""
-    about: dict[str, Any] = {"place": place, "users": list(task.users)}
-    if isinstance(task, Group):
-        public = task.public
-        about |= {"round": public.round, "clip_norm": public.clip_norm, "denominator": public.denominator}
-    return RecordDict({"arrays": ArrayRecord({"parameters": Array(np.asarray(task.parameters))}), _TASK: ConfigRecord(about)})
+def on_grid(grid: Grid, mechanism: Mechanism | None = None) -> dict[str, Any]:
+    """What `coalmine.training.run` is told to work on a grid; `mechanism` as it is told itself."""
 
+    def make_workers(count: int, work: Work) -> GridWorkers:
+        return GridWorkers(grid, None if mechanism is None else work.mechanism)  # that of this job: a reference has no noise
 
-def task_of(content: RecordDict) -> Group | Evaluate:
-    """The inverse of `packed`."""
-    about, parameters = content[_TASK], content["arrays"]["parameters"].numpy()
-    users = tuple(str(user) for user in about["users"])
-    if "round" not in about:
-        return Evaluate(parameters, users)
-    public = Public(int(about["round"]), float(about["clip_norm"]), float(about["denominator"]))
-    return Group(public, parameters, users)
-
-
-def outcome_of(content: RecordDict) -> Outcome:
-    """What a node sent back."""
-    about, arrays = content[_TASK], content["arrays"]
-    total = FixedPointSum.of(arrays["total"].numpy(), float(about["clip_norm"]), int(about["count"]), int(about["below"]))
-    return Outcome(total, arrays["values"].numpy())
+    return {"make_workers": make_workers, "check": lambda job: refuse_noise_of_clients(job.mechanism)}
 
 
 @lru_cache(maxsize=1)
-def _work(config: str) -> Work:
-    parsed = parse_config(config)
-    work = federation(parsed, load_task(parsed), secret_seed=0).work()  # nothing of a secret is needed for local training
+def _work(config: str, mechanism: str) -> Work:
+    handed = read_mechanism(mechanism) if mechanism else None
+    # nothing of a secret is needed for local training
+    work = federation(parse_config(config), _task(config), secret_seed=0, mechanism=handed).work()
     work.prepare()
     return work
+
+
+@lru_cache(maxsize=1)
+def _task(config: str) -> Task:
+    return load_task(parse_config(config))

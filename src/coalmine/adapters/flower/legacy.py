@@ -21,7 +21,7 @@ from flwr.server.strategy import Strategy
 
 from coalmine.adapters.flower.reading import Reading, concluded
 from coalmine.adapters.flower.records import Layout
-from coalmine.audit.application import Application, Observed
+from coalmine.audit.application import Application, described, observed
 from coalmine.audit.attached import Audit
 from coalmine.errors import MismatchError
 
@@ -54,17 +54,17 @@ class AuditedLegacy(Strategy):
             self._reading.refuse_wrong_cohort(self._asked)
             self._layout = self._begin(Layout.of(self._before))
         if self._asked < client_manager.num_available():
-            self.audit.note("canaries: not all clients were asked, and those who were not count as present", server_round - 1)
+            self.audit.note("canaries", "not all clients were asked, and those who were not count as present", server_round - 1)
         return asked
 
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
         """As the wrapped strategy does; what comes out is observed."""
         number, came = server_round - 1, len(results)
         if came < self._asked:
-            self.audit.note("missing replies: clients failed or did not answer; canaries among them count as present", number)
+            self.audit.note("missing replies", "clients failed or did not answer; canaries among them count as present", number)
         aggregated = self.strategy.aggregate_fit(server_round, results, failures)
         if aggregated is None or aggregated[0] is None:
-            self.audit.note("no release: the strategy aggregated nothing", number)
+            self.audit.note("no release", "the strategy aggregated nothing", number)
         else:
             self._observe(number, _record(aggregated[0]), came)
         if server_round == self.audit.rounds:
@@ -91,8 +91,7 @@ class AuditedLegacy(Strategy):
                 engine=said.engine,
                 initial=layout.vector(self._before),
                 groups=layout.floats,
-                noise_multiplier=said.noise_multiplier(self._asked),
-                clip_norm=self._clip,
+                description=described(self._clip, said.noise_multiplier(self._asked)),
                 knows_others=False,
                 stated=said.stated,
             )
@@ -107,9 +106,9 @@ class AuditedLegacy(Strategy):
                 "returns the aggregated model itself."
             )
         self.audit.observe(
-            Observed(
-                round=number,
-                vector=layout.vector(after) - layout.vector(self._before),
+            observed(
+                number,
+                layout.vector(after) - layout.vector(self._before),
                 clip_norm=self._clip,
                 denominator=float(private.num_sampled_clients if private is not None else came),
                 clients=max(came - pool, 0),

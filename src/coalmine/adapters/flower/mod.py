@@ -99,12 +99,13 @@ def _refuse_alone(audit: Audit) -> None:
 
 def _sent(audit: Audit, index: int, before: ArrayRecord, clip_norm: float) -> ArrayRecord:
     """The canary, if its coin came up; else almost nothing."""
-    if not 0 <= index < audit.schedule.pool:
+    schedule = audit.schedule
+    if not 0 <= index < schedule.pool:
         raise MismatchError(
-            f"canary {index} of a pool of {audit.schedule.pool}: number canaries from 0, or give Audit(pool={index + 1})."
+            f"canary {index} of a pool of {schedule.pool}: number canaries from 0, or give Audit(pool={index + 1})."
         )
     layout = Layout.of(before)
-    if not audit.schedule.inserted[index]:
+    if not schedule.inserted[index]:
         return layout.unmoved(before, clip_norm)
     return layout.moved(before, audit.update(index, clip_norm, layout.dim))
 

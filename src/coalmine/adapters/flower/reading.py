@@ -72,8 +72,11 @@ class Reading:
             "Give Audit(stated=Stated(clip_norm=..., noise_multiplier=...)), as the application sets them."
         )
 
-    def noise_multiplier(self, replies: int) -> float:
-        """On the sum of so many replies, in clip norms, for all that is released: adaptive clipping also has a noisy count."""
+    def noise_multiplier(self, replies: int) -> float | None:
+        """On the sum of so many replies, in clip norms, for all that is released: adaptive clipping also has a noisy count.
+
+        None: the application states an epsilon, and not by which noise it is reached.
+        """
         if self.audit.stated.noise_multiplier is not None:
             return self.audit.stated.noise_multiplier
         if self.private is None and self.local is None and self.audit.stated.claim is None:
@@ -82,7 +85,7 @@ class Reading:
                 "noise_multiplier=...)), or the epsilon that is claimed, Stated(claim=...)."
             )
         if self.private is None:
-            return self._local_noise * math.sqrt(replies)
+            return None if self.local is None else self._local_noise * math.sqrt(replies)
         noise, count = float(self.private.noise_multiplier), float(getattr(self.private, "clipped_count_stddev", 0.0) or 0.0)
         if noise == 0.0 or count == 0.0:
             return noise

@@ -24,7 +24,7 @@ from coalmine import _validate
 from coalmine.adapters.flower.cohort import LABEL, Cohort, taken_label, weight_of
 from coalmine.adapters.flower.reading import Reading, check_mods, concluded
 from coalmine.adapters.flower.records import Layout, arrays_of, copied
-from coalmine.audit.application import Application, Observed
+from coalmine.audit.application import Application, described, observed
 from coalmine.audit.attached import Audit
 from coalmine.contracts import IndexArray
 from coalmine.errors import MismatchError
@@ -84,7 +84,7 @@ class Audited(Strategy):
         joined = self._join(number, answered) if answered else None  # before the strategy changes what is in them
         arrays, metrics = self.strategy.aggregate_train(server_round, [*replies, *(joined.added if joined else ())])
         if arrays is None or joined is None:
-            self.audit.note("no release: the strategy aggregated nothing, since clients failed or none answered", number)
+            self.audit.note("no release", "the strategy aggregated nothing, since clients failed or none answered", number)
         else:
             self._observe(number, arrays, joined)
             spent = self._reading.spent()
@@ -116,11 +116,11 @@ class Audited(Strategy):
         """Train as Flower does; canaries have their rounds already, so that there must be as many."""
         if num_rounds != self.audit.rounds:
             raise MismatchError(
-                f"num_rounds={num_rounds}, and the audit has planted its canaries in {self.audit.rounds} rounds. "
+                f"num_rounds={num_rounds}, and the audit has given its canaries places in {self.audit.rounds} rounds. "
                 f"Give Audit(rounds={num_rounds})."
             )
         if type(self.strategy).start is not Strategy.start:
-            self.audit.note("start: the wrapped strategy has a start() of its own, and Flower's was used in its place", 0)
+            self.audit.note("start", "the wrapped strategy has a start() of its own, and Flower's was used in its place", 0)
         return super().start(grid, initial_arrays, num_rounds, *args, **options)
 
     def _begin(self, arrays: ArrayRecord) -> None:
@@ -133,8 +133,7 @@ class Audited(Strategy):
                 engine=said.engine,
                 initial=layout.vector(arrays),
                 groups=layout.floats,
-                noise_multiplier=said.noise_multiplier(len(self._asked) + self._places),
-                clip_norm=said.clip_norm,
+                description=described(said.clip_norm, said.noise_multiplier(len(self._asked) + self._places)),
                 knows_others=said.knows_others,
                 stated=said.stated,
                 facts={"weighted_by": said.weight_key},
@@ -156,9 +155,9 @@ class Audited(Strategy):
             )
         private, cohort = self._reading.private, joined.cohort
         self.audit.observe(
-            Observed(
-                round=number,
-                vector=self._model.vector(arrays) - self._model.vector(self._before),
+            observed(
+                number,
+                self._model.vector(arrays) - self._model.vector(self._before),
                 clip_norm=self._clip,
                 denominator=float(private.num_sampled_clients if private is not None else cohort.count + joined.places),
                 clients=cohort.count,
@@ -182,13 +181,14 @@ class Audited(Strategy):
     def _note_missing(self, number: int, answered: int, failed: int) -> None:
         asked, private = len(self._asked), self._reading.private
         if failed:
-            self.audit.note("failed clients: some replied with an error", number)
+            self.audit.note("failed clients", "some replied with an error", number)
         if answered + failed < asked:
-            self.audit.note("missing replies: some clients did not answer", number)
+            self.audit.note("missing replies", "some clients did not answer", number)
         expected = asked if private is None else int(private.num_sampled_clients) - self._places
         if answered != expected:
             self.audit.note(
-                "cohort: not as many replies as num_sampled_clients counts on, while the noise is scaled for that number",
+                "cohort",
+                "not as many replies as num_sampled_clients counts on, while the noise is scaled for that number",
                 number,
             )
 
@@ -274,7 +274,7 @@ class WithClients(Audited):
         cohort = self._cohort(clients)
         weight = sum(weight_of(reply, self._reading.weight_key) for reply in answered)
         if canaries.size == 0:
-            self.audit.note("canaries: none of them answered", number)
+            self.audit.note("canaries", "none of them answered", number)
         inserted = int(self.audit.schedule.inserted[canaries].sum())
         return Joined(cohort, (), inserted, int(canaries.size), weight, canaries)
 
