@@ -13,9 +13,9 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-from coalmine.training.config import read_config
 from coalmine.report.page import report
 from coalmine.training import resume, run
+from coalmine.training.config import read_config
 from coalmine.zoo.noise import HalfTheNoise
 
 HERE = Path(__file__).parent
