@@ -31,6 +31,10 @@ SETTINGS = (
     "import json; from coalmine.zoo.settings import SETTINGS; print(json.dumps({n: s.changes for n, s in SETTINGS.items()}))"
 )
 FEW = ("participation.pattern=once", "participation.rounds=4")
+RENAMED = {  # files of scores that once had other names
+    "views/final-model-with-its-start.npz": "views/whole-model.npz",
+    "views/every-release-after-momentum.npz": "views/every-step.npz",
+}
 NEEDS_FILES = ("fashion-mnist", "mnist-writers", "shakespeare")
 PRESETS = {
     "tiny": ("tiny",),
@@ -97,7 +101,8 @@ def outcome(out: Path) -> dict[str, object]:
     if not (out / "result.json").is_file():
         return found
     for file in (out / "scores.npz", *sorted((out / "views").glob("*.npz"))):
-        found[file.relative_to(out).as_posix()] = scores_sha(file)
+        name = file.relative_to(out).as_posix()
+        found[RENAMED.get(name, name)] = scores_sha(file)
     result = json.loads((out / "result.json").read_text())
     for name in ("bounds", "estimates"):
         found[name] = [each["epsilon"] for each in result[name]]
