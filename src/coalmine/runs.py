@@ -39,7 +39,8 @@ import numpy as np
 from coalmine.contracts import Array, State
 from coalmine.errors import RunDirectoryError
 
-SCHEMA = "coalmine-run/1"
+SCHEMA = "coalmine-run/2"
+FIRST_SCHEMA = "coalmine-run/1"  # finished runs of it are read, and unfinished ones do not go on
 _CONFIG, _SECRET, _EVENTS, _LAST = "config.toml", "secret.json", "events.jsonl", "training.json"
 _STATE = "checkpoint/state.safetensors"
 _GO_ON = "What was already written is intact; after mending this, `coalmine resume` goes on from the last finished round."
@@ -152,6 +153,11 @@ class RunDirectory:
     def load(self) -> tuple[int, State]:
         """(finished rounds, the state after them); everything beyond them is cut off. Before the first round: (0, nothing)."""
         about, state = self._read_checkpoint()
+        if about["schema"] == FIRST_SCHEMA and not self.finished:
+            raise RunDirectoryError(
+                f"{str(self.path)!r} was begun with the first version of coalmine, and an unfinished run of that version "
+                f"cannot go on here. Finish it with the version that {_CONFIG} names, or start a new run."
+            )
         logs = {name: _Log(*log) for name, log in about["logs"].items()}
         for name, log in logs.items():
             data = self._read(name)[: log.size]
@@ -241,12 +247,12 @@ class RunDirectory:
                 metadata = file.metadata() or {}
                 about = json.loads(metadata["coalmine"])
                 schema = about["schema"]
-                if schema == SCHEMA:
+                if schema in (SCHEMA, FIRST_SCHEMA):
                     state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
                     intact = metadata["sha256"] == _digest(metadata["coalmine"], state)
         except (SafetensorError, ValueError, KeyError, TypeError, OSError):
             raise self._damaged(_STATE) from None
-        if schema != SCHEMA:
+        if schema not in (SCHEMA, FIRST_SCHEMA):
             raise RunDirectoryError(
                 f"{str(self.path)!r} was written in the layout {schema!r}; this version reads {SCHEMA!r}. "
                 f"Finish it with the version that {_CONFIG} names, or start a new run."

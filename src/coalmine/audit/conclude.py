@@ -9,9 +9,11 @@ again. Without a directory the same happens in memory.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,8 @@ from coalmine.audit.observe import Record
 from coalmine.audit.score import Scorer
 from coalmine.audit.statements import Measured, audit_views
 from coalmine.contracts import Caveat, plain
-from coalmine.report.finish import write_page
+from coalmine.errors import RunDirectoryError
 from coalmine.result import AuditResult
-from coalmine.runs import RunDirectory
 from coalmine.scores import Scores
 from coalmine.views import KnownOthers, KnownRounds
 
@@ -49,7 +50,7 @@ def conclude(
         caveats = (*caveats, Caveat("no-trace"))
     about = {**training, **_hidden(result)}
     result = replace(result, training=plain(about), caveats=(*caveats, *result.caveats))
-    if isinstance(scorer.record, RunDirectory):
+    if scorer.record.path is not None:
         _write(scorer.record, result, deciding, beside)
     return result
 
@@ -75,12 +76,12 @@ def write_training(record: Record, training: Mapping[str, Any], *, audited: bool
     record.write("training.json", (json.dumps(plain(about), indent=2, sort_keys=True) + "\n").encode())
 
 
-def _write(directory: RunDirectory, result: AuditResult, deciding: Sequence[Measured], beside: Sequence[Measured]) -> None:
-    directory.write("scores.npz", _packed(deciding[0].scores))
+def _write(record: Record, result: AuditResult, deciding: Sequence[Measured], beside: Sequence[Measured]) -> None:
+    record.write("scores.npz", _packed(deciding[0].scores))
     for each in (*deciding[1:], *beside):
-        directory.write(f"views/{_file(each.scores)}.npz", _packed(each.scores))
-    directory.write("result.json", result.to_json().encode())
-    write_page(directory, result, [each.scores for each in (*deciding, *beside)])
+        record.write(f"views/{_file(each.scores)}.npz", _packed(each.scores))
+    record.write("result.json", result.to_json().encode())
+    write_page(record, result, [each.scores for each in (*deciding, *beside)])
 
 
 def _packed(scores: Scores) -> bytes:
@@ -104,3 +105,22 @@ def _hidden(result: AuditResult) -> dict[str, float]:
     if others is None or rounds is None or not (np.isfinite(others.epsilon) and np.isfinite(rounds.epsilon)):
         return {}
     return {"hidden_by_the_others": max(others.epsilon - rounds.epsilon, 0.0)}
+
+
+def write_page(record: Record, result: AuditResult, scores: Sequence[Scores]) -> None:
+    """report.html of a result that is still in memory; or one line that says why there is none: the audit is in result.json."""
+    try:
+        from coalmine.report.evidence import Evidence
+        from coalmine.report.page import report
+
+        record.write("report.html", report(Evidence.of_run(record.path or Path(), result, scores)).encode())
+    except RunDirectoryError:  # the disk is full: the run is not finished, and `resume` goes on from here
+        raise
+    except ModuleNotFoundError as error:
+        _no_page(f'it needs {error.name}; pip install "coalmine[report]"')
+    except Exception as error:  # whatever it is, it is no reason to lose an audit
+        _no_page(f"{type(error).__name__}, {error}")
+
+
+def _no_page(why: str) -> None:
+    sys.stderr.write(f"coalmine: no report.html was written: {why}\n")
