@@ -72,7 +72,7 @@ class SeedVerdict:
 def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[], Auditor] = Coalmine) -> AuditResult:
     """One audited run of a setting, correct or with a bug; nothing is written.
 
-    >>> sit(SETTINGS["once"], BUGS["half-noise"], seed=0).verdict.word
+    >>> audit_once(SETTINGS["once"], BUGS["half-noise"], seed=0).verdict.word
     'VIOLATED'
     """
     spec, right = setting.config.spec, setting.job(seed)
