@@ -1,4 +1,4 @@
-"""The waist of the house: one number per canary, whoever produced it.
+"""The table of scores: one number per canary, whoever produced it.
 
 `Scores` is a small table. Everything before it (training, canaries, views) only has to fill it; everything after it (estimates,
 bounds, verdict) only reads it. Higher scores must mean "more likely inserted".

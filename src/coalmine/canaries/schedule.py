@@ -22,8 +22,8 @@ class Schedule:
     """The rounds of every canary of the pool, and whose coin came up.
 
     >>> from coalmine.participation import Periods
-    >>> planting = Schedule.draw(Periods(2), pool=6, rounds=4, secret_seed=1)
-    >>> planting.times.tolist()
+    >>> schedule = Schedule.draw(Periods(2), pool=6, rounds=4, secret_seed=1)
+    >>> schedule.times.tolist()
     [2, 2, 2, 2, 2, 2]
     """
 

@@ -1,4 +1,4 @@
-"""The report room: one self-contained page per audit, several audits in one page, and the figures of both.
+"""Reports: one self-contained page per audit, several audits in one page, and the figures of both.
 
     evidence   what a page is made from: a result, and what the directory of its run still has
     words      the sentences: what may be quoted, what is not shown
