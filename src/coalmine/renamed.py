@@ -1,4 +1,4 @@
-"""Names that configurations and files once had, translated. The only module that may hold them.
+"""Names that configurations, files and a few classes once had, translated. The only module that may hold them.
 
 A key that moved is a pair of paths; a value that changed is a pair of values. A file of an older version, and `--set` in its
 words, go through here before anything else reads them, with a notice. Result files of the first schema said in sentences what
@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
+from operator import attrgetter
 from typing import Any
 
 MOVED = {
@@ -38,6 +40,7 @@ VIEWS = {
     "known others": "known-others",
     "unknown rounds": "unknown-rounds",
 }
+OF_MECHANISMS = {"below": "unclipped"}  # what a mechanism of one's own may still write or read
 _said: set[str] = set()
 
 
@@ -68,6 +71,27 @@ def section(data: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]:
         for name in _OF_ADAPTIVE:
             mechanism.pop(name, None)
     return found
+
+
+def accepting(**names: str) -> Callable[[type[Any]], type[Any]]:
+    """A class decorator: the constructor also takes these old keywords, and old attributes give the new ones."""
+
+    def translate(kind: type[Any]) -> type[Any]:
+        made = kind.__init__
+
+        @wraps(made)
+        def init(self: Any, *values: Any, **options: Any) -> None:
+            for old in names.keys() & options.keys():
+                options[names[old]] = options.pop(old)
+                _notice(f"{kind.__name__}({old}=...)", f"{kind.__name__}({names[old]}=...)")
+            made(self, *values, **options)
+
+        kind.__init__ = init
+        for old, new in names.items():
+            setattr(kind, old, property(attrgetter(new), doc=f"Now called `{new}`."))
+        return kind
+
+    return translate
 
 
 def _notice(old: str, new: str) -> None:

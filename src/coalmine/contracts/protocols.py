@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import ArrayLike
 
+from coalmine import renamed
 from coalmine.contracts.arrays import Array, IndexArray, State, Streams, Vector
 from coalmine.contracts.description import Constraint, Description
 from coalmine.contracts.statements import Attendance
@@ -104,6 +105,7 @@ class Public:
     denominator: float  # the expected cohort, canaries included: fixed before the round, so that it reveals nobody
 
 
+@renamed.accepting(**renamed.OF_MECHANISMS)
 @dataclass(frozen=True)
 class Contribution:
     """What one client, or one canary, adds to the sum."""

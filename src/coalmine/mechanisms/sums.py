@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine import _validate
+from coalmine import _validate, renamed
 from coalmine.contracts import Array, Contribution, Vector
 from coalmine.errors import NonFiniteError
 
@@ -21,6 +21,7 @@ _SHIFT = 1.5 * 2.0**52  # added to a small number it leaves the nearest whole nu
 _SHIFT_BITS = np.float64(_SHIFT).view(np.int64)
 
 
+@renamed.accepting(**renamed.OF_MECHANISMS)
 class FixedPointSum:
     """The sum of contributions, how many they are, and how many of them passed unclipped."""
 
