@@ -70,6 +70,8 @@ def section(data: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]:
     if isinstance(mechanism, dict) and "adaptive_clipping" in dict(data.get("privacy", {})) and mechanism["kind"] == "gaussian":
         for name in _OF_ADAPTIVE:
             mechanism.pop(name, None)
+    if "realised_denominator" in dict(data.get("privacy", {})) and not found["mechanism"]["divide_by_actual_cohort"]:
+        del found["mechanism"]["divide_by_actual_cohort"]  # the first version wrote it always
     return found
 
 

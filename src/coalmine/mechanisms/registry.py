@@ -46,7 +46,10 @@ def find(kind: str) -> Any:
     module, separator, name = kind.partition(":")
     if separator:
         try:
-            return getattr(import_module(module), name)
+            found = getattr(import_module(module), name)
+            if not callable(found):
+                raise AttributeError(f"{name} is no class")
+            return found
         except (ImportError, AttributeError, ValueError) as error:
             raise ValueError(
                 f"mechanism.kind={kind!r} cannot be loaded: {error}. Write package.module:Name, of a module that Python finds."

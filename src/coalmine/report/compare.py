@@ -27,7 +27,13 @@ from coalmine.rounding import rounded_up
 from coalmine.terminal import harmless
 
 SCHEMA = "coalmine-comparison/1"
-_IGNORED = ("run.seed", "run.workers", "run.evaluate_every", "run.reference")  # none of them changes what is compared
+_IGNORED = (
+    "data.in_memory",
+    "run.seed",
+    "run.workers",
+    "run.evaluate_every",
+    "run.reference",
+)  # none of them changes what is compared
 _MARKS = {"VIOLATED": "✕", "CONSISTENT": "✓", "INCONCLUSIVE": "?", words.NO_CLAIM: "–"}
 _WIDEST = 200  # columns of a table in a terminal
 
