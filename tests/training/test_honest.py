@@ -13,7 +13,7 @@ from coalmine.participation import Periods
 from coalmine.training import resume, run
 from coalmine.training.assembly import Task
 from coalmine.training.config import read_config
-from coalmine.training.federation import diverged
+from coalmine.training.facts import diverged
 
 QUICK = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0", "canaries.pool=400", "participation.rounds=12")
 
@@ -116,7 +116,7 @@ def test_canaries_that_add_less_than_the_claim_allows_for_are_not_said_to_notice
 def test_the_factor_of_the_usual_audit_is_that_of_its_claim(tmp_path):
     result = audited(tmp_path)
     assert result.verdict.word == "CONSISTENT"
-    expected = replace(result.claim, half_noise_epsilon=None)
+    expected = replace(result.claim, question=None)
     from coalmine.verdict import judge
 
     usual = judge(expected, result.bound, result.game)
@@ -134,7 +134,7 @@ def test_known_others_of_sphere_canaries_over_several_presentations(train):
 
 def test_resume_does_not_go_on_with_another_mechanism_or_model(tmp_path, monkeypatch):
     config = read_config("tiny", QUICK)
-    from coalmine import training
+    from coalmine.training import running as training
 
     begun = training._Training.conclude
     monkeypatch.setattr(training._Training, "conclude", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -183,8 +183,8 @@ def test_rounds_do_not_depend_on_the_coins():
 
 
 def test_a_reference_that_diverges_does_not_withhold_the_audit(tmp_path, monkeypatch):
-    from coalmine import training
     from coalmine.errors import NonFiniteError
+    from coalmine.training import running as training
 
     def diverges(self, *, quiet):
         self.directory.inner("reference", config="[about]\n")
@@ -194,4 +194,4 @@ def test_a_reference_that_diverges_does_not_withhold_the_audit(tmp_path, monkeyp
     changes = ("data.held_out=0.2", "run.reference=true")
     finished = run(read_config("tiny", [*QUICK, *changes]), tmp_path / "run", secret_seed=5, quiet=True)
     assert finished.result.verdict is not None
-    assert "diverged" in finished.training["in_words"]["learned"]
+    assert "diverged" in finished.result.in_words["learned"]

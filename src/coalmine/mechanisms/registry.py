@@ -67,7 +67,10 @@ def keys_of(kind: str) -> list[str] | None:
     found = find(kind)
     if hasattr(found, "from_config") and not is_dataclass(found):
         return None
-    accepted = inspect.signature(found).parameters.values()
+    try:
+        accepted = inspect.signature(found).parameters.values()
+    except ValueError:  # a built-in, which does not say
+        return None
     return None if any(each.kind is each.VAR_KEYWORD for each in accepted) else [each.name for each in accepted]
 
 
