@@ -1,4 +1,4 @@
-"""What an bug of the zoo is: a correct federation in, the same with one bug out, and what is known about that bug."""
+"""What a bug of the zoo is: a correct federation in, the same with one bug out, and what is known about that bug."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Replacing:
 
 @dataclass(frozen=True)
 class Listing:
-    """Inmates explained, in words or as JSON."""
+    """Bugs explained, in words or as JSON."""
 
     bugs: tuple[Bug, ...]
     with_code: bool
@@ -115,7 +115,7 @@ class Listing:
 
 
 def listing(names: Sequence[str] = ()) -> Listing:
-    """Inmates by their names, with their code; or all of them, without."""
+    """Bugs by their names, with their code; or all of them, without."""
     for name in names:
         _validate.one_of("bug", name, BUGS)
     return Listing(tuple(BUGS[name] for name in names or BUGS), with_code=bool(names))

@@ -72,7 +72,7 @@ class SeedVerdict:
 def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[], Auditor] = Coalmine) -> AuditResult:
     """One audited run of a setting, correct or with a bug; nothing is written.
 
-    >>> sit(SETTINGS["once"], BUGS["half-noise"], seed=0).verdict.word
+    >>> audit_once(SETTINGS["once"], BUGS["half-noise"], seed=0).verdict.word
     'VIOLATED'
     """
     spec, right = setting.config.spec, setting.job(seed)
@@ -219,7 +219,7 @@ def audit_all(
     auditor: Callable[[], Auditor] = Coalmine,
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> Study:
-    """Inmates by their names (none: all), and the correct twins of their settings, each with secret seeds 0, 1, 2, …
+    """Bugs by their names (none: all), and the correct twins of their settings, each with secret seeds 0, 1, 2, …
 
     `track` wraps the sequence of batches of runs, for a progress bar.
     """
