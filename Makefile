@@ -39,7 +39,7 @@ lint: $(STAMP)  ## ruff and mypy
 calibrate: $(STAMP)  ## the long calibration; writes docs/calibration.md
 	$(BIN)/python benchmarks/calibrate.py --output docs/calibration.md
 
-zoo: $(STAMP)  ## the examination of the bug zoo, at most 20 minutes; writes docs/zoo.md
+zoo: $(STAMP)  ## audits of the whole bug zoo, at most 20 minutes; writes docs/zoo.md
 	$(BIN)/python benchmarks/zoo.py
 
 bench: $(STAMP)  ## ratios against the naive way; writes JSON to benchmarks/results

@@ -1,4 +1,4 @@
-"""The whole examination of the bug zoo, written as docs/zoo.md with its figure and its numbers.
+"""Audits of the whole bug zoo, written as docs/zoo.md with its figure and its numbers.
 
 python benchmarks/zoo.py [--seeds 20] [--correct 200] [--power 40] [--workers 2] [--output docs/zoo.md]
 """

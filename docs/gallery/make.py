@@ -28,7 +28,7 @@ COLOURS = 128  # of a screenshot: enough for flat colours, and a third of the si
 def main(runs: Path) -> None:
     """Run what is not yet there, then draw."""
     config = read_config("quickstart")
-    wrong = HalfTheNoise(clip_norm=config.privacy.clip_norm, noise_multiplier=config.privacy.noise_multiplier)
+    wrong = HalfTheNoise(**config.mechanism.options)
     alone = ["run.reference=false"]
     audits = {
         "consistent": (config, None),

@@ -19,7 +19,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Directory: results in SCALE-SEED, and runs, which experiments share.")] = OUT,
     simulations: Annotated[int | None, typer.Option(help="Simulations; default: as the scale says.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of simulations and runs.")] = 0,
-    workers: Annotated[int, typer.Option(help="Processes; they change the time and nothing else.")] = 2,
+    workers: Annotated[int, typer.Option(help="Worker processes; results do not depend on it.")] = 2,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

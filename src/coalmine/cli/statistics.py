@@ -105,7 +105,7 @@ def plan(
     canaries: Annotated[int, typer.Option(help="Canaries to be inserted.")] = 1000,
     held_out: Annotated[int | None, typer.Option(help="Held-out canaries, if the null law is not known.")] = None,
     family: Annotated[
-        str, typer.Option(help="transform, as `run` plants them, or sphere: any with an exact null.")
+        str, typer.Option(help="transform, as in `run`, or sphere: any family with an exact null.")
     ] = "transform",
     confidence: Confidence = 0.95,
     as_json: AsJson = False,

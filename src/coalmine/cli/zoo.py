@@ -1,4 +1,4 @@
-"""The verb `zoo`: bugs in front of the audit."""
+"""The verb `zoo`: audits of implementations with a known bug."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,11 +9,11 @@ from coalmine.cli.speech import AsJson, Quiet, say, show
 
 
 def zoo(
-    names: Annotated[list[str] | None, typer.Argument(help="Bugs by their names; none: all of them.", metavar="NAME …")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of bugs; none: all of them.", metavar="NAME …")] = None,
     only_list: Annotated[bool, typer.Option("--list", help="Explain the bugs; those that are named, with code.")] = False,
     seeds: Annotated[int, typer.Option(help="Runs of each bug, with secret seeds 0, 1, 2, …")] = 20,
     correct: Annotated[int, typer.Option(help="Runs of the correct twin of each setting.")] = 20,
-    workers: Annotated[int, typer.Option(help="Processes; they change the time and nothing else.")] = 2,
+    workers: Annotated[int, typer.Option(help="Worker processes; results do not depend on it.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Directory for zoo.html and zoo.json; default runs/zoo.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

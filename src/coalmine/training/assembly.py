@@ -136,7 +136,7 @@ def _canary_setup(config: Config, task: Task, clients: Participation, rounds: in
         examples=canaries.examples or int(task.train.sizes.max(initial=1)),
     )
     if not any(setup.schedule.taking_part(number).size for number in range(rounds)):
-        raise ValueError("canaries: none of them would take part in any round. Plant more of them, or for more rounds.")
+        raise ValueError("canaries: none of them would take part in any round. Insert more of them, or train for more rounds.")
     return setup
 
 

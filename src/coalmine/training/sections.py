@@ -24,51 +24,56 @@ class _Section(BaseModel):
 
 
 class Data(_Section):
-    """Whose data, how much of it, and how texts become examples."""
+    """The data set, the part of it that is used, and how texts become examples."""
 
     source: str = Field("chat", description="a name of `coalmine.data.SOURCES`")
     at_least: int | None = Field(None, ge=1, description="users with fewer examples (texts) are left out")
-    cap: int | None = Field(None, ge=1, description="at most so many examples (texts) of a user")
-    users: int | None = Field(None, ge=2, description="the first so many users only")
+    cap: int | None = Field(None, ge=1, description="largest number of examples (texts) of a user")
+    users: int | None = Field(None, ge=2, description="number of users, the first ones of the data set; none: all")
     held_out: float = Field(0.1, ge=0, description="share (below 1) or number held out for evaluations; 0: none")
-    held_out_kind: Literal["users", "examples"] = Field("users", description="of all users, or of each user's examples")
-    unit: Literal["characters", "words", "tokens"] = Field("words", description="what texts are cut into")
+    held_out_kind: Literal["users", "examples"] = Field(
+        "users", description="what is held out: whole users, or some examples of each user"
+    )
+    unit: Literal["characters", "words", "tokens"] = Field("words", description="what a text is split into")
     vocabulary: int | Literal["ascii"] | None = Field(None, description="tokens with a number of their own; none: all")
     length: Whole = Field(20, description="tokens in a window")
-    packing: Literal["separate", "joined", "first"] = Field("separate", description="where windows begin")
+    packing: Literal["separate", "joined", "first"] = Field(
+        "separate",
+        description="windows of each text separately, of all texts of a user joined, or the first window of each text",
+    )
     in_memory: bool = Field(
-        True, description="texts are cut once and kept in memory; false: cut anew for every client, if they do not fit"
+        True, description="texts are tokenized once and kept in memory; false: again for every client, if they do not fit"
     )
     options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the source")
 
 
 class Model(_Section):
-    """Which model."""
+    """The model."""
 
     name: str = Field("chat-lstm", description="a name of `coalmine.models.MODELS`")
-    options: dict[str, Any] = Field(default_factory=dict, description="arguments beyond what the data determine")
+    options: dict[str, Any] = Field(default_factory=dict, description="arguments of the model that the data do not determine")
 
 
 class Client(_Section):
     """Local training. FedSGD and central DP-SGD: batch_size = "all", epochs = 1, learning_rate = 1."""
 
     epochs: Whole = Field(1, description="passes over a client's examples")
-    batch_size: Whole | Literal["all"] = Field(16, description="examples of a step")
-    learning_rate: Positive = Field(0.1, description="of local SGD")
-    momentum: Decay = Field(0.0, description="of local SGD, begun anew in every round")
-    max_steps: Whole | None = Field(None, description="at most so many steps")
-    max_examples: Whole | None = Field(None, description="at most so many examples, chosen anew in every round")
+    batch_size: Whole | Literal["all"] = Field(16, description="examples in a step")
+    learning_rate: Positive = Field(0.1, description="learning rate of local SGD")
+    momentum: Decay = Field(0.0, description="momentum of local SGD, zero at the beginning of every round")
+    max_steps: Whole | None = Field(None, description="largest number of steps")
+    max_examples: Whole | None = Field(None, description="largest number of examples, chosen again in every round")
 
 
 class Server(_Section):
     """What the server does with the released mean."""
 
     optimiser: Literal["sgd", "adam"] = Field("sgd", description="adam is FedAdam")
-    learning_rate: Positive = Field(1.0, description="of the server")
-    momentum: Decay = Field(0.0, description="of sgd")
-    first_decay: Decay = Field(0.9, description="of adam")
-    second_decay: Decay = Field(0.99, description="of adam")
-    stabiliser: Positive = Field(1e-3, description="of adam, added to the root of the second moment")
+    learning_rate: Positive = Field(1.0, description="learning rate of the server")
+    momentum: Decay = Field(0.0, description="momentum of sgd")
+    first_decay: Decay = Field(0.9, description="decay of the first moment of adam")
+    second_decay: Decay = Field(0.99, description="decay of the second moment of adam")
+    stabiliser: Positive = Field(1e-3, description="adam: added to the root of the second moment")
 
 
 class Privacy(_Section):
@@ -77,27 +82,31 @@ class Privacy(_Section):
     delta: Share = Field(1e-5, description="delta of every statement")
     unit: Literal["client", "example"] = Field("client", description="who is protected; example: clients are single examples")
     relation: Literal["add-or-remove-one", "replace-one"] | None = Field(
-        None, description="what neighbours differ in; none: what is usual for the pattern of participation"
+        None, description="what neighbouring data sets differ in; none: what is usual for the participation pattern"
     )
 
 
 class Mechanism(_Section):
-    """What turns updates into a release. Every kind has keys of its own; a class of one's own takes any."""
+    """What turns the updates of a round into a release. Each kind has its own keys; none means the default of the kind."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     kind: str = Field(
         "gaussian", description='"gaussian", "adaptive" (the clip norm follows a quantile), or "package.module:Name"'
     )
-    clip_norm: Positive | None = Field(None, description="longer updates are clipped to it; adaptive: the first one; 1.0")
-    noise_multiplier: NonNegative | None = Field(None, description="noise on the sum, in clip norms; 1.0")
-    divide_by_actual_cohort: bool | None = Field(
-        None, description="divide by the number of updates that came, as Algorithm 2 is printed; the audit says so"
+    clip_norm: Positive | None = Field(
+        None, description="longer updates are clipped to it; adaptive: the first clip norm; default 1.0"
     )
-    target_quantile: Share | None = Field(None, description="adaptive: share of updates that should pass unclipped; 0.5")
-    clip_learning_rate: Positive | None = Field(None, description="adaptive: how fast the clip norm follows; 0.2")
+    noise_multiplier: NonNegative | None = Field(None, description="noise on the sum, in clip norms; default 1.0")
+    divide_by_actual_cohort: bool | None = Field(
+        None, description="divide by the actual cohort, as Algorithm 2 is printed, not by the expected one; shown as a caveat"
+    )
+    target_quantile: Share | None = Field(
+        None, description="adaptive: share of updates that should stay unclipped; default 0.5"
+    )
+    clip_learning_rate: Positive | None = Field(None, description="adaptive: learning rate of the clip norm; default 0.2")
     count_noise: NonNegative | None = Field(
-        None, description="adaptive: noise on the number of unclipped updates; a twentieth of the cohort"
+        None, description="adaptive: noise on the number of unclipped updates; default: a twentieth of the cohort"
     )
 
     @property
@@ -123,12 +132,16 @@ class Participation(_Section):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    pattern: str = Field("once", description="see [data](data.md#who-takes-part-when)")
+    pattern: str = Field(
+        "once", description="who takes part in which round: see [participation patterns](data.md#participation-patterns)"
+    )
     rounds: Whole | None = Field(None, description="number of rounds")
     cohort_size: Positive | None = Field(None, description="clients in a round, on average")
-    epochs: Whole = Field(1, description="passes over all clients, of pattern epochs")
-    separation: Whole | None = Field(None, description="rounds that a client stays away, of pattern min-separation")
-    trace: str | None = Field(None, description="a csv or JSON file of rounds and clients, of pattern trace")
+    epochs: Whole = Field(1, description="pattern epochs: passes over all clients")
+    separation: Whole | None = Field(
+        None, description="pattern min-separation: smallest distance between two rounds of a client"
+    )
+    trace: str | None = Field(None, description="pattern trace: a csv or JSON file of rounds and clients")
 
     @property
     def kind(self) -> type[Pattern]:
@@ -152,15 +165,21 @@ class Canaries(_Section):
     """The pool: each canary is inserted by its own fair coin; `pool = 0` trains without canaries and audits nothing."""
 
     pool: Annotated[int, Field(ge=0, strict=True)] = Field(2000, description="inserted and held-out canaries together")
-    family: Literal["transform", "sphere"] = Field("transform", description="fast orthogonal rows, or independent directions")
-    pattern: Literal["periods", "as-clients"] = Field("periods", description="once in each period, or when a client would")
-    presentations: Whole = Field(1, description="number of periods")
+    family: Literal["transform", "sphere"] = Field(
+        "transform", description="rows of a fast orthogonal transform, or independent random directions"
+    )
+    pattern: Literal["periods", "as-clients"] = Field(
+        "periods", description="once in each period, or by the participation pattern of the clients"
+    )
+    presentations: Whole = Field(1, description="pattern periods: number of periods, so of participations")
     replace_clients: bool = Field(False, description="a canary takes the place of a client; neighbours replace one")
     full_vectors: bool = Field(
         False, description="every canary is a full vector that passes through the client's code; slower, same release"
     )
     canary_norm: Positive = Field(1e4, description="norm of a canary's update in clip norms: the code under audit must clip it")
-    examples: Whole | None = Field(None, description="that a canary says it has; none: as many as the largest client")
+    examples: Whole | None = Field(
+        None, description="number of examples that a canary states; none: that of the largest client"
+    )
 
 
 class Audit(_Section):
@@ -168,29 +187,31 @@ class Audit(_Section):
 
     view: str = Field("known-others", description="the threat model of the primary statement, a name of `coalmine.views.VIEWS`")
     bound: str = Field("band", description="its bound, a name of `coalmine.estimators.BOUNDS`")
-    also: tuple[str, ...] = Field((), description="further bounds, shown")
+    also: tuple[str, ...] = Field((), description="further bounds, shown beside it")
     views: tuple[str, ...] = Field(SHOWN, description="further threat models, shown beside the primary one")
     paper_views: bool = Field(False, description="also the papers' variants: whole model, steps after momentum, fitted maximum")
     null: Literal["auto", "theory", "empirical"] = Field(
         "auto",
-        description="the law of held-out scores: theory (no ceiling), or empirical (held-out canaries and unused directions)",
+        description="null distribution: theory (no ceiling), or empirical (scores of held-out canaries and unused directions)",
     )
-    confidence: Share = Field(0.95, description="of bounds and intervals")
-    layers: bool = Field(False, description="also every layer of at least 500 parameters: where does it leak?")
+    confidence: Share = Field(0.95, description="confidence of bounds and intervals")
+    layers: bool = Field(False, description="also audit every layer of at least 500 parameters, to find where it leaks")
     unused_rows: Annotated[int, Field(ge=100, strict=True)] = Field(
-        8192, description="directions that are looked for and never inserted"
+        8192, description="random directions that are scored and never inserted"
     )
 
 
 class Run(_Section):
     """How the work is done; nothing here but the seed changes a result."""
 
-    seed: Annotated[int, Field(ge=0, strict=True)] = Field(0, description="public: initialisation, order, public sampling")
-    workers: Whole = Field(2, description="processes")
+    seed: Annotated[int, Field(ge=0, strict=True)] = Field(
+        0, description="public seed: initialisation, order of examples, public sampling"
+    )
+    workers: Whole = Field(2, description="worker processes; results do not depend on it")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(10, description="rounds between evaluations; 0: at the end only")
-    reference: bool = Field(False, description="afterwards the same without noise and canaries, for comparison")
+    reference: bool = Field(False, description="afterwards train the same without noise and canaries, for comparison")
     hooks: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field(
-        (), description="who hears of every round, see [hooks](hooks.md)"
+        (), description="trackers that every round is logged to: see [hooks](hooks.md)"
     )
 
 

@@ -4,7 +4,7 @@
     clipping.py   updates that are cut in the wrong place, or not at all
     sampling.py   who takes part, and how much each counts
     settings.py   what is trained, and the statement that decides
-    exam.py       all of them in front of an auditor
+    study.py      all of them audited, and correct code
 
 >>> from coalmine.zoo import BUGS
 >>> print(BUGS["reused-noise"].fault)

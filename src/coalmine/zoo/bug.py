@@ -1,4 +1,4 @@
-"""What an bug of the zoo is: a correct federation in, the same with one bug out, and what is known about that bug."""
+"""What a bug of the zoo is: a correct federation in, the same with one bug out, and what is known about that bug."""
 
 from __future__ import annotations
 
