@@ -153,7 +153,7 @@ class Audit:
             about = {"schema": SCHEMA, "engine": application.engine, "versions": _versions()}
             about["secret"] = "given: reproducible, not private" if self._given_secret else "fresh"
             record = RunDirectory.create(self._out, config=written(about, settings), secret_seed=self._seed)
-        self._notify = HookRunner(self._hooks, record.path if isinstance(record, RunDirectory) else Path())
+        self._notify = HookRunner(self._hooks, record.path or Path())
         session = Session(spec, setup, application.description, record, self._notify)
         session.begin(application.initial, application.groups, self._seed)
         self._application, self._session, self._final = application, session, application.initial

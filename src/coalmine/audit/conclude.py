@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from coalmine.audit.statements import Measured, audit_views
 from coalmine.contracts import Caveat, plain
 from coalmine.report.finish import write_page
 from coalmine.result import AuditResult
-from coalmine.runs import RunDirectory
 from coalmine.scores import Scores
 from coalmine.views import KnownOthers, KnownRounds
 
@@ -49,8 +49,8 @@ def conclude(
         caveats = (*caveats, Caveat("no-trace"))
     about = {**training, **_hidden(result)}
     result = replace(result, training=plain(about), caveats=(*caveats, *result.caveats))
-    if isinstance(scorer.record, RunDirectory):
-        _write(scorer.record, result, deciding, beside)
+    if scorer.record.path is not None:
+        _write(scorer.record, scorer.record.path, result, deciding, beside)
     return result
 
 
@@ -75,12 +75,12 @@ def write_training(record: Record, training: Mapping[str, Any], *, audited: bool
     record.write("training.json", (json.dumps(plain(about), indent=2, sort_keys=True) + "\n").encode())
 
 
-def _write(directory: RunDirectory, result: AuditResult, deciding: Sequence[Measured], beside: Sequence[Measured]) -> None:
-    directory.write("scores.npz", _packed(deciding[0].scores))
+def _write(record: Record, path: Path, result: AuditResult, deciding: Sequence[Measured], beside: Sequence[Measured]) -> None:
+    record.write("scores.npz", _packed(deciding[0].scores))
     for each in (*deciding[1:], *beside):
-        directory.write(f"views/{_file(each.scores)}.npz", _packed(each.scores))
-    directory.write("result.json", result.to_json().encode())
-    write_page(directory, result, [each.scores for each in (*deciding, *beside)])
+        record.write(f"views/{_file(each.scores)}.npz", _packed(each.scores))
+    record.write("result.json", result.to_json().encode())
+    write_page(record.write, path, result, [each.scores for each in (*deciding, *beside)])
 
 
 def _packed(scores: Scores) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +33,10 @@ _FINAL = ("total_change", "model")  # kinds that exist once, at the end
 class Record(Protocol):
     """Where an audit keeps what it saw: a run directory, or memory."""
 
+    @property
+    def path(self) -> Path | None:
+        """Where files go; None: nothing is written."""
+
     def save(self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any]) -> dict[str, Any]:
         """What a finished round leaves; returns the line of events."""
 
@@ -54,6 +59,7 @@ class MemoryRecord:
 
     seen: list[dict[str, Array]] = field(default_factory=list)
     recorded: list[Mapping[str, Any]] = field(default_factory=list)
+    path: None = None  # nothing is written
 
     def save(self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any]) -> dict[str, Any]:
         """What a finished round leaves."""

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from coalmine.errors import RunDirectoryError
 from coalmine.result import AuditResult
-from coalmine.runs import RunDirectory
 from coalmine.scores import Scores
 
 
-def write_page(directory: RunDirectory, result: AuditResult, scores: Sequence[Scores]) -> None:
-    """Write report.html of a result that is still in memory, or say in one line why there is none."""
+def write_page(write: Callable[[str, bytes], None], path: Path, result: AuditResult, scores: Sequence[Scores]) -> None:
+    """Write report.html of a result that is still in memory, or say in one line why there is none; `path` is of its run."""
     try:
         from coalmine.report.evidence import Evidence
         from coalmine.report.page import report
 
-        directory.write("report.html", report(Evidence.of_run(directory.path, result, scores)).encode())
+        write("report.html", report(Evidence.of_run(path, result, scores)).encode())
     except RunDirectoryError:  # the disk is full: the run is not finished, and `resume` goes on from here
         raise
     except ModuleNotFoundError as error:

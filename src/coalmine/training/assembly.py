@@ -81,12 +81,11 @@ def load_task(config: Config) -> Task:
     if not len(source):
         raise ValueError("data: no user is left; lower data.at_least.")
     train, held_out = _split(source, config)
-    if isinstance(train, FederatedTexts):
+    if train.texts:
         vocabulary = _vocabulary(train, config.data)
         cut = partial(_windows, vocabulary=vocabulary, config=config.data)
-        train, held_out = cut(train), cut(held_out) if isinstance(held_out, FederatedTexts) else None
+        train, held_out = cut(train), None if held_out is None else cut(held_out)
         return Task(train, held_out, _model(config.model, vocabulary=len(vocabulary.tokens) + SPECIAL), texts=True)
-    assert isinstance(train, FederatedDataset) and not isinstance(held_out, FederatedTexts)
     examples = train.examples_of(train.users[0])
     parts = [train] if held_out is None else [train, held_out]  # how many classes there are is public
     classes = 1 + max(int(each.targets.max(initial=0)) for part in parts for _, each in part)
