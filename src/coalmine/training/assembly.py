@@ -12,6 +12,7 @@ import numpy as np
 
 from coalmine import _validate, data
 from coalmine._random import stream
+from coalmine.accounting.events import event_of
 from coalmine.canaries import FAMILIES
 from coalmine.canaries.schedule import Schedule
 from coalmine.canaries.setup import CanarySetup
@@ -137,6 +138,17 @@ def _canary_setup(config: Config, task: Task, clients: Participation, rounds: in
     if not any(setup.schedule.taking_part(number).size for number in range(rounds)):
         raise ValueError("canaries: none of them would take part in any round. Plant more of them, or for more rounds.")
     return setup
+
+
+def check_claims(config: Config, job: Federation) -> None:
+    """Whether some accountant can speak of this run, for its clients and against every adversary that is named."""
+    said = job.mechanism.describe()
+    event_of(said, job.participation, relation=config.privacy.relation, rounds=job.rounds)
+    if job.canary_setup is not None:
+        pattern = job.canary_setup.schedule.pattern
+        for view in config.spec.threats():
+            revealed = view.knows_rounds and pattern.sampling is not None
+            event_of(said, pattern, relation=view.relation, revealed=revealed, rounds=job.rounds)
 
 
 def inputs(job: Federation) -> str:
