@@ -10,7 +10,7 @@ FLOWER := .venv-flower
 FLOWER_STAMP := $(FLOWER)/installed
 FLOWER_TESTS := $(FLOWER)/bin/python -m pytest -n 2 --dist worksteal -q tests/flower src/coalmine/adapters tests/docs -k 'flower or adapters'
 TESTS  := $(BIN)/pytest -n 2 --dist worksteal -q
-FAST   := tests/unit tests/conformance tests/test_architecture.py
+FAST   := tests/unit tests/contracts tests/test_architecture.py
 LINT   := 'ruff check' '$(BIN)/ruff check .' 'ruff format' '$(BIN)/ruff format --check .' mypy '$(BIN)/mypy'
 
 .PHONY: run test check flower versions faults lint calibrate zoo bench clean help

@@ -14,7 +14,7 @@ BUDGET = {
     "src": 120,
     "tests": 60,
     "tests/browser": 60,
-    "tests/conformance": 150,
+    "tests/contracts": 150,
     "tests/coverage": 240,
     "tests/docs": 180,
     "tests/flower": 240,

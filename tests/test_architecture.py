@@ -231,3 +231,102 @@ def test_the_floors_are_those_of_the_contributors_page():
     rows = re.findall(r"^\| (\d+) \| ([^|]*) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
     written = {name.rstrip("/"): int(floor) for floor, names in rows for name in re.findall(r"`([^`]+)`", names)}
     assert written == FLOOR
+
+
+# Classes that everybody may ask for: errors, and the plain data of the contracts (layers 0 and 1).
+ASKED_FOR = {name for name, floor in FLOOR.items() if floor <= 1}
+# Modules that read the configuration although they are neither training nor above it, with the reason.
+CONFIGURED = {"training", "papers", "zoo", "cli", "front"}
+CONFIG_EXCEPTIONS = {"adapters.flower.engine": "our own trainer on Flower's nodes: it runs a configuration as `training` does"}
+# Modules that read `.noise_multiplier` of something else than themselves, with the reason.
+NOISE_READERS = {"mechanisms", "accounting", "zoo"}  # the bugs of the zoo are mechanisms
+NOISE_EXCEPTIONS = {
+    "adapters.flower.reading": "Flower's own strategies have an attribute of that name, and applications state it",
+    "adapters.flower.legacy": "asks `reading` for what Flower's strategy says",
+    "adapters.flower.strategy": "asks `reading` for what Flower's strategy says",
+}
+
+
+def classes_of_others(module):
+    """By local name, the package that a name was imported from, where that is another package of coalmine."""
+    found = {}
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "coalmine":
+            for alias in node.names:
+                inner = node.module.removeprefix("coalmine").lstrip(".")
+                home = room(inner or alias.name)
+                if home != room(module):
+                    found[alias.asname or alias.name] = home
+    return found
+
+
+def names_in(node):
+    """The outermost names of an expression: `A`, and `b` of `b.C`."""
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+
+
+def questions_of_class(tree):
+    """(names that are asked for, whether a parameter's own annotation is a union with them) of every isinstance and case."""
+
+    def visit(node, parameters):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            parameters = parameters | {each.arg: each.annotation for each in every}
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "issubclass"):
+            asked, about = names_in(node.args[1]), node.args[0]
+            annotation = parameters.get(about.id) if isinstance(about, ast.Name) else None
+            union = annotation is not None and any(isinstance(each, ast.BinOp) for each in ast.walk(annotation))
+            yield from ((name, union and name in names_in(annotation)) for name in asked)
+        if isinstance(node, ast.MatchClass):
+            yield from ((name, False) for name in names_in(node.cls))
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, parameters)
+
+    yield from visit(tree, {})
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nobody_asks_for_a_class_of_another_package(module):
+    """Whoever needs to know asks the object: a class of another package is asked for only in a union of one's own signature."""
+    others = classes_of_others(module)
+    for name, in_signature in questions_of_class(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        allowed = others.get(name, "contracts") in ASKED_FOR or in_signature
+        assert allowed, f"{module} asks for the class {name} of {others[name]}"
+
+
+def test_the_rule_about_classes_finds_what_it_is_for():
+    code = """
+def open(signature: A | str, other: A, either: Union[A, str]):
+    isinstance(signature, A), isinstance(other, A), isinstance(self.x, (str, b.C)), [lambda: isinstance(signature, D)]
+    match other:
+        case E(1):
+            pass
+"""
+    assert sorted(questions_of_class(ast.parse(code))) == [
+        ("A", False),
+        ("A", True),
+        ("D", False),
+        ("E", False),
+        ("b", False),
+        ("str", False),
+    ]
+
+
+def test_nobody_but_the_trainer_and_what_stands_on_it_reads_the_configuration():
+    readers = {
+        module
+        for module in MODULES
+        if room(module) not in CONFIGURED and imported_modules(module) & {"training.config", "training.sections"}
+    }
+    assert readers == set(CONFIG_EXCEPTIONS)
+
+
+def test_nobody_but_mechanisms_and_accountants_reads_a_noise_multiplier():
+    """As a name of a parameter or a key, where people state it, it stays; an object may also read its own."""
+    readers = set()
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+            if isinstance(node, ast.Attribute) and node.attr == "noise_multiplier" and not own:
+                readers.add(module)
+    assert {module for module in readers if room(module) not in NOISE_READERS} == set(NOISE_EXCEPTIONS)

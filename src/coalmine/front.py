@@ -27,9 +27,9 @@ def run(
     `coalmine.mechanisms.Gaussian`; the claim is computed from what it describes itself to be. A `secret_seed` makes a run that
     can be repeated and is not private.
     """
-    from coalmine.training.config import Config, changed, read_config
+    from coalmine.training.config import changed, read_config
     from coalmine.training.running import run as train
 
-    ready = isinstance(config_or_preset, Config)
-    config = changed(config_or_preset, set) if ready else read_config(config_or_preset, set)
+    named = isinstance(config_or_preset, str | Path)
+    config = read_config(config_or_preset, set) if named else changed(config_or_preset, set)
     return train(config, out, mechanism=mechanism, secret_seed=secret_seed, quiet=quiet)

@@ -268,6 +268,16 @@ def of_one_round(null: Null) -> Null:
     return null
 
 
+def as_cosine(null: Null | None) -> CosineNull | None:
+    """The law, if it is that of a cosine."""
+    return null if isinstance(null, CosineNull) else None
+
+
+def is_maximum(null: Null | None) -> bool:
+    """Whether it is the law of a maximum over rounds."""
+    return isinstance(null, MaxNull)
+
+
 def measured_on(null: Null | None) -> int | None:
     """On how many unused directions the spread of the law was measured; None: it is known, or there is no law."""
     law = None if null is None else of_one_round(null)

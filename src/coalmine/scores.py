@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from coalmine import _validate, renamed, score_files
 from coalmine.contracts import Array, Game, Null, from_plain, plain
 from coalmine.errors import AuditError, InputFileError, NonFiniteError, NotEnoughCanariesError
-from coalmine.nulls import CosineNull, MaxNull, describe, described, of_one_round
+from coalmine.nulls import CosineNull, as_cosine, describe, described, is_maximum, of_one_round
 
 MAXIMUM = "maximum"  # how the statistic of a maximum over rounds begins
 LIKELIHOOD_RATIO = "likelihood ratio"  # a statistic that is no shifted normal
@@ -93,7 +93,7 @@ class Scores:
         if null is None and dim is not None:
             null = CosineNull(dim)
         mask = np.arange(took_part.size + did_not.size) < took_part.size
-        statistic = "cosine" if isinstance(null, CosineNull) else "score"
+        statistic = "score" if as_cosine(null) is None else "cosine"
         value = np.concatenate([took_part, did_not])
         return cls(value, mask, assignment=assignment, null=null, dim=dim, statistic=statistic)
 
@@ -130,7 +130,7 @@ class Scores:
     @property
     def maximum(self) -> bool:
         """Whether these are maxima over rounds, whichever null they have: no shifted normal describes them."""
-        return isinstance(self.null, MaxNull) or self.statistic.startswith(MAXIMUM)
+        return is_maximum(self.null) or self.statistic.startswith(MAXIMUM)
 
     @property
     def sha256(self) -> str:
@@ -160,7 +160,7 @@ class Scores:
         said = {name: value for name, value in about.items() if value is not None}
         if "null" not in said and "dim" in said:
             said["null"] = CosineNull(said["dim"])
-        if isinstance(said.get("null"), CosineNull):
+        if as_cosine(said.get("null")) is not None:
             said.setdefault("statistic", "cosine")
         stored = dict(columns.pop("about", {}))
         if stored:
@@ -177,7 +177,7 @@ class Scores:
         """Scores that the null law cannot produce are a mistake, not a leak."""
         largest = float(np.abs(value).max(initial=0.0))
         law = None if self.null is None else of_one_round(self.null)
-        if isinstance(law, CosineNull) and largest > 1 + 1e-6:
+        if as_cosine(law) is not None and largest > 1 + 1e-6:
             raise AuditError(
                 f"the scores are not cosines: they reach {largest:.4g}, a cosine lies between -1 and 1. "
                 "Divide by both norms, or leave out dim and give held-out scores."

@@ -84,3 +84,10 @@ def test_make_names_its_targets():
         pytest.skip("no make")
     shown = subprocess.run([make, "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300).stdout
     assert {"run", "test", "check", "flower", "lint"} <= {line.split()[0] for line in shown.splitlines()}
+
+
+def test_the_quick_lane_names_directories_that_are_there():
+    quick = re.search(r"^FAST\s*:= (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)[1].split()
+    assert quick and all((ROOT / path).exists() for path in quick)
+    row = next(line for line in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines() if "`make check` |" in line)
+    assert all(f"`{path}`" in row for path in quick)

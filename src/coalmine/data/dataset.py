@@ -13,7 +13,7 @@ anything: the same arguments give the same arrays. They compose from left to rig
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,8 @@ class Part:
 @dataclass(frozen=True, eq=False)
 class Federated(Generic[T]):
     """Users in a fixed order, each with examples of their own."""
+
+    texts: ClassVar[bool] = False  # texts, which are to be cut into examples
 
     name: str
     users: tuple[str, ...]

@@ -13,7 +13,7 @@ is padded.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ class Texts:
 @dataclass(frozen=True, eq=False)
 class FederatedTexts(Federated[Texts]):
     """Users with texts of their own; a text is an example."""
+
+    texts: ClassVar[bool] = True
 
     def texts_of(self, user: str) -> tuple[str, ...]:
         """The texts of a user."""

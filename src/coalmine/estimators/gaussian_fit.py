@@ -32,7 +32,7 @@ from coalmine.errors import AuditError, NonFiniteError, NotEnoughCanariesError
 from coalmine.estimators.band import bound_band
 from coalmine.estimators.diagnostics import Diagnostics, diagnose
 from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
-from coalmine.nulls import CosineNull, measured_on
+from coalmine.nulls import as_cosine, measured_on
 from coalmine.scores import Scores, independent_scores
 
 Variance = Literal["null", "fitted"]
@@ -236,7 +236,8 @@ def _extrapolation(mu: float, largest: float, count: int, delta: float) -> tuple
 
 def _without_interference(scores: Scores, mu: float, delta: float) -> float:
     """Sphere canaries are noise to each other: mu² = 1/(sigma² + k/d), hence 1/sigma² = 1/(mu^-2 - k/d)."""
-    if not isinstance(scores.null, CosineNull) or mu < 1e-6:  # nothing to correct, and mu^-2 would overflow
+    law = as_cosine(scores.null)
+    if law is None or mu < 1e-6:  # nothing to correct, and mu^-2 would overflow
         return 0.0
-    rest = mu**-2 - int(scores.inserted.sum()) / scores.null.dim
+    rest = mu**-2 - int(scores.inserted.sum()) / law.dim
     return float(gaussian_epsilon(0.0, 1.0, rest**-0.5, 1.0, delta)) if rest > 0 else float("inf")

@@ -118,24 +118,34 @@ def fingerprint(mechanism: Mechanism) -> str | None:
 
     None if some value cannot be read: then nobody can know whether two mechanisms are the same.
     """
-    kind = f"{type(mechanism).__module__}.{type(mechanism).__qualname__}"
-    names: Any = [item.name for item in fields(mechanism)] if is_dataclass(mechanism) else sorted(vars(mechanism))
-    found = [f"{name}={_text(getattr(mechanism, name))}" for name in names]
-    return None if any(each.endswith("=None!") for each in found) else f"{kind}({', '.join(found)})"
+    try:
+        return _fields(mechanism, f"{type(mechanism).__module__}.{type(mechanism).__qualname__}")
+    except _UnreadableError:
+        return None
+
+
+class _UnreadableError(Exception):
+    """A value of which nobody knows whether two are equal."""
+
+
+def _fields(value: Any, kind: str) -> str:
+    if not is_dataclass(value) and not hasattr(value, "__dict__"):
+        raise _UnreadableError
+    names = [item.name for item in fields(value)] if is_dataclass(value) else sorted(vars(value))
+    return f"{kind}({', '.join(f'{name}={_text(getattr(value, name))}' for name in names)})"
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str | slice):
         return repr(value)
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and value.dtype != object:
         return f"array({value.dtype.str}, {value.shape}, {value.tobytes().hex()})"
     if isinstance(value, tuple | list):
-        inner = [_text(each) for each in value]
-        return "None!" if "None!" in inner else f"({', '.join(inner)})"
+        return f"({', '.join(map(_text, value))})"
     if isinstance(value, Mapping):
-        inner = [f"{key!r}: {_text(each)}" for key, each in sorted(value.items())]
-        return "None!" if any(each.endswith("None!") for each in inner) else f"{{{', '.join(inner)}}}"
+        return f"{{{', '.join(sorted(f'{key!r}: {_text(each)}' for key, each in value.items()))}}}"
     if is_dataclass(value) and not isinstance(value, type):
-        inner = [f"{item.name}={_text(getattr(value, item.name))}" for item in fields(value)]
-        return "None!" if any(each.endswith("None!") for each in inner) else f"{type(value).__qualname__}({', '.join(inner)})"
-    return "None!"
+        return _fields(value, type(value).__qualname__)
+    raise _UnreadableError

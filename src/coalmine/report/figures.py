@@ -22,7 +22,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy import special
 
 from coalmine.contracts import Array
-from coalmine.nulls import CosineNull
+from coalmine.nulls import CosineNull, as_cosine
 from coalmine.report.evidence import Round, series
 from coalmine.report.number_line import number_line as number_line
 from coalmine.report.presented import Presentations as Presentations
@@ -57,7 +57,7 @@ class Standardised:
         shifted = _shifted_normal(scores)
         if null is not None and shifted:
             inserted, others = ((values - null.center) / null.spread for values in (scores.inserted_values, held_out))
-            exact = null if isinstance(null, CosineNull) else None
+            exact = as_cosine(null)
             return Standardised(inserted, others, "exact null" if exact or null.slack == 0 else "null: the normal law", exact)
         spread = float(held_out.std(ddof=1)) if held_out.size > 1 and np.ptp(held_out) > 0 else 0.0
         if not spread > 0:

@@ -12,6 +12,7 @@ import numpy as np
 
 from coalmine import _validate, data
 from coalmine._random import stream
+from coalmine.accounting.events import event_of
 from coalmine.canaries import FAMILIES
 from coalmine.canaries.schedule import Schedule
 from coalmine.canaries.setup import CanarySetup
@@ -81,12 +82,11 @@ def load_task(config: Config) -> Task:
     if not len(source):
         raise ValueError("data: no user is left; lower data.at_least.")
     train, held_out = _split(source, config)
-    if isinstance(train, FederatedTexts):
+    if train.texts:
         vocabulary = _vocabulary(train, config.data)
         cut = partial(_windows, vocabulary=vocabulary, config=config.data)
-        train, held_out = cut(train), cut(held_out) if isinstance(held_out, FederatedTexts) else None
+        train, held_out = cut(train), None if held_out is None else cut(held_out)
         return Task(train, held_out, _model(config.model, vocabulary=len(vocabulary.tokens) + SPECIAL), texts=True)
-    assert isinstance(train, FederatedDataset) and not isinstance(held_out, FederatedTexts)
     examples = train.examples_of(train.users[0])
     parts = [train] if held_out is None else [train, held_out]  # how many classes there are is public
     classes = 1 + max(int(each.targets.max(initial=0)) for part in parts for _, each in part)
@@ -138,6 +138,17 @@ def _canary_setup(config: Config, task: Task, clients: Participation, rounds: in
     if not any(setup.schedule.taking_part(number).size for number in range(rounds)):
         raise ValueError("canaries: none of them would take part in any round. Insert more of them, or train for more rounds.")
     return setup
+
+
+def check_claims(config: Config, job: Federation) -> None:
+    """Whether some accountant can speak of this run, for its clients and against every adversary that is named."""
+    said = job.mechanism.describe()
+    event_of(said, job.participation, relation=config.privacy.relation, rounds=job.rounds)
+    if job.canary_setup is not None:
+        pattern = job.canary_setup.schedule.pattern
+        for view in config.spec.threats():
+            revealed = view.knows_rounds and pattern.sampling is not None
+            event_of(said, pattern, relation=view.relation, revealed=revealed, rounds=job.rounds)
 
 
 def inputs(job: Federation) -> str:

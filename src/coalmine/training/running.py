@@ -30,7 +30,7 @@ from coalmine.hooks import Hook, HookRunner, hooks_of
 from coalmine.progress import Rounds
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory
-from coalmine.training.assembly import Task, clustered_accuracy, federation, inputs, load_task
+from coalmine.training.assembly import Task, check_claims, clustered_accuracy, federation, inputs, load_task
 from coalmine.training.config import Config, about_run, located, parse_config, write_config
 from coalmine.training.facts import Facts
 from coalmine.training.federation import Federation
@@ -104,6 +104,7 @@ def run(
     task = task or load_task(config)
     seed = secrets.randbits(128) if secret_seed is None else secret_seed
     job = federation(config, task, seed, mechanism)  # a configuration that does not fit fails here, before there is a directory
+    check_claims(config, job)
     check(job)
     about["inputs"] = inputs(job)
     directory = RunDirectory.create(out, config=write_config(config, about), secret_seed=seed)

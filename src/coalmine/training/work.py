@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ class Evaluate:
 
     parameters: Vector
     users: tuple[str, ...]
+    public: ClassVar[None] = None  # nothing is announced for it
 
 
 @dataclass(frozen=True, eq=False)

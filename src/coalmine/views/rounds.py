@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import Array, Canaries, IndexArray, Null, Projections
 from coalmine.errors import NotEnoughCanariesError
-from coalmine.nulls import CosineNull, GaussianNull
+from coalmine.nulls import CosineNull, GaussianNull, as_cosine
 from coalmine.scores import Scores
 from coalmine.views import matched_filter
 from coalmine.views.power import Hiding, Visible
@@ -66,7 +66,7 @@ class KnownRounds(Threat):
             values, law = found.plainly(found.pool), None
         return table(
             self,
-            "cosine" if isinstance(law, CosineNull) else "matched filter",
+            "matched filter" if as_cosine(law) is None else "cosine",
             projections,
             schedule,
             members=members,

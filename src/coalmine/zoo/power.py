@@ -50,8 +50,9 @@ class TooLittle:
 
     def into(self, job: Federation, secret_seed: int) -> Federation:
         """The same federation with less noise."""
-        right: Any = job.mechanism
-        return replace(job, mechanism=TooLittleNoise(right.clip_norm, right.noise_multiplier, factor=self.factor))
+        right = job.mechanism.describe()
+        assert right.noise is not None and isinstance(right.clip.norm, float)
+        return replace(job, mechanism=TooLittleNoise(right.clip.norm, right.noise.accounted, factor=self.factor))
 
 
 @dataclass(frozen=True)

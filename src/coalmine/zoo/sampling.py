@@ -85,10 +85,10 @@ class RateOfExamples:
     @classmethod
     def claimed(cls, job: Federation, delta: float) -> Claim:
         """The claim of the rate that the accountant is told."""
-        sampled = job.participation
-        assert isinstance(sampled, Poisson)
-        # right: stated = sampled
-        stated = replace(sampled, rate=sampled.rate * len(job.data) / int(job.data.sizes.sum()))
+        sampled = job.participation.sampling
+        assert sampled is not None
+        # right: stated = job.participation
+        stated = Poisson(sampled.rate * len(job.data) / int(job.data.sizes.sum()), sampled.rounds)
         return accounting.claim_of(job.mechanism.describe(), stated, delta=delta)
 
 
@@ -132,8 +132,8 @@ class ShuffledInSecret:
     @classmethod
     def into(cls, job: Federation, secret_seed: int) -> Federation:
         """The same federation, dealt out."""
-        sampled = job.participation
-        assert isinstance(sampled, Poisson)
+        sampled = job.participation.sampling
+        assert sampled is not None
         # right: return job
         dealt = Epochs(round(sampled.rate * job.rounds))
         return _with_rounds(replace(job, participation=dealt), dealt, secret_seed)

@@ -84,7 +84,7 @@ class ClientView:
         return self._result
 
     def _audit_of(self, context: Context) -> Audit:
-        return self._audit if isinstance(self._audit, Audit) else self._audit(context)
+        return self._audit(context) if callable(self._audit) else self._audit
 
     def _look(self, audit: Audit, model: ArrayRecord, config: int | None, context: Context) -> None:
         layout, state = Layout.of(model), context.state

@@ -65,7 +65,7 @@ def packed(task: ClientBatch | Evaluate, place: int, mechanism: str = "") -> Rec
     about = ConfigRecord({"place": place, "users": list(task.users), "mechanism": mechanism})
     arrays = ArrayRecord({"parameters": Array(np.asarray(task.parameters))})
     content = RecordDict({ARRAYS: arrays, TASK: about})
-    if isinstance(task, ClientBatch):
+    if task.public is not None:
         content[PUBLIC] = ConfigRecord(_numbers(task.public))
     return content
 
