@@ -72,7 +72,9 @@ def rounds_of(mechanism, *, rounds=ROUNDS, order=None, dtype=np.float32, secret_
     secret, state = partial(stream, secret_seed), mechanism.init(DIM)
     sizes = np.linspace(0.2, 1.8, CLIENTS) * 2.0
     updates = [stream(1, "update", each).standard_normal(DIM).astype(np.float32) for each in range(CLIENTS)]
-    updates = [(update * np.float32(size / np.linalg.norm(update))).astype(dtype) for update, size in zip(updates, sizes)]
+    updates = [
+        (update * np.float32(size / np.linalg.norm(update))).astype(dtype) for update, size in zip(updates, sizes, strict=True)
+    ]
     releases, rows, described = [], [], mechanism.describe().noise
     for number in range(rounds):
         public = mechanism.announce(state, number, float(CLIENTS))

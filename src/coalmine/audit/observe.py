@@ -59,7 +59,6 @@ class MemoryRecord:
 
     seen: list[dict[str, Array]] = field(default_factory=list)
     recorded: list[Mapping[str, Any]] = field(default_factory=list)
-    path: None = None  # nothing is written
 
     @property
     def path(self) -> None:

@@ -166,7 +166,7 @@ def table(
     inserted: NDArray[np.bool_] = schedule.inserted[members]
     if not inserted.any():
         raise NotEnoughCanariesError(
-            f"none of the {members.size} canaries that could be scored was inserted. Insert more canaries, or train for more rounds."
+            f"none of the {members.size} canaries that could be scored was inserted. Insert more, or train for more rounds."
         )
     assignment, times = "coins", schedule.times[members]
     if law is None:
