@@ -72,7 +72,9 @@ def rounds_of(mechanism, *, rounds=ROUNDS, order=None, dtype=np.float32, secret_
     secret, state = partial(stream, secret_seed), mechanism.init(DIM)
     sizes = np.linspace(0.2, 1.8, CLIENTS) * 2.0
     updates = [stream(1, "update", each).standard_normal(DIM).astype(np.float32) for each in range(CLIENTS)]
-    updates = [(update * np.float32(size / np.linalg.norm(update))).astype(dtype) for update, size in zip(updates, sizes)]
+    updates = [
+        (update * np.float32(size / np.linalg.norm(update))).astype(dtype) for update, size in zip(updates, sizes, strict=True)
+    ]
     releases, rows, described = [], [], mechanism.describe().noise
     for number in range(rounds):
         public = mechanism.announce(state, number, float(CLIENTS))
@@ -393,7 +395,9 @@ def test_killed_and_resumed_the_bits_are_those_of_an_uninterrupted_run(case_of_r
     assert read.claim.description.clip == case_of_runs.mechanism.describe().clip
     if case_of_runs.name == "correlated":  # nobody registered it
         assert read.claim.description.noise.rounds == Opaque("two-tap", {"coupling": 0.8})
-        assert report(read).count("<table") == report(replace(read, claim=replace(read.claim, description=None))).count("<table")
+        assert report(read).count("<table") == report(replace(read, claim=replace(read.claim, description=None))).count(
+            "<table"
+        )
 
 
 @pytest.fixture(params=CLAIMABLE, ids=lambda case: case.name)

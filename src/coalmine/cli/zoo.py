@@ -9,7 +9,7 @@ from coalmine.cli.speech import AsJson, Quiet, say, show
 
 
 def zoo(
-    names: Annotated[list[str] | None, typer.Argument(help="Inmates; none: all of them.", metavar="NAME …")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Bugs by their names; none: all of them.", metavar="NAME …")] = None,
     only_list: Annotated[bool, typer.Option("--list", help="Explain the bugs; those that are named, with code.")] = False,
     seeds: Annotated[int, typer.Option(help="Runs of each bug, with secret seeds 0, 1, 2, …")] = 20,
     correct: Annotated[int, typer.Option(help="Runs of the correct twin of each setting.")] = 20,

@@ -110,14 +110,14 @@ def fingerprint(config: Config) -> str:
     """
     import tomli_w
 
-    told = config.model_dump(mode="json", exclude_none=True)
-    del told["run"]["workers"], told["run"]["hooks"]
+    resolved = config.model_dump(mode="json", exclude_none=True)
+    del resolved["run"]["workers"], resolved["run"]["hooks"]
     usual = defaults_of(config.mechanism.kind)
     stated = {name: value for name, value in config.mechanism.options.items() if name not in usual or usual[name] != value}
-    told["mechanism"] = {"kind": config.mechanism.kind, **dict(sorted(stated.items()))}
-    told["data"]["options"].pop("data_dir", None)
-    told["participation"].pop("trace", None)
-    return hashlib.sha256(tomli_w.dumps(told).encode()).hexdigest()
+    resolved["mechanism"] = {"kind": config.mechanism.kind, **dict(sorted(stated.items()))}
+    resolved["data"]["options"].pop("data_dir", None)
+    resolved["participation"].pop("trace", None)
+    return hashlib.sha256(tomli_w.dumps(resolved).encode()).hexdigest()
 
 
 def located(config: Config) -> Config:

@@ -42,7 +42,7 @@ class FinalModel(Threat):
         """The cosine of each canary of the pool with the last vector."""
         check(projections, schedule, canaries, self.needs, null)
         if projections.rounds.size != 1:
-            raise MismatchError(f"the final model is one vector; these sightings have {projections.rounds.size} rows.")
+            raise MismatchError(f"the final model is one vector; these projections have {projections.rounds.size} rows.")
         cosines, norm = _largest(projections), float(projections.norm[0])
         spread = float(spreads_of(projections, schedule, canaries)[0]) / norm if norm > 0 else projections.dim**-0.5
         law = law_of_one(canaries, projections, spread) if null == "theory" else None

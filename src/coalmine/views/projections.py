@@ -52,10 +52,14 @@ def project_row(
     if unused is not None:
         inner = np.concatenate([inner, unused.project(vector, group=group) / unused.norm])
     if (group is None) != (norm_in_group is None):
-        raise ValueError("group and reach belong together: norms_in_group(canaries, group, ...) measures the directions there.")
+        raise ValueError(
+            "group and norm_in_group belong together: norms_in_group(canaries, group, ...) measures the directions there."
+        )
     if norm_in_group is not None:
         if norm_in_group.shape != inner.shape:
-            raise ValueError(f"reach must have one entry per direction ({inner.size}); got shape {norm_in_group.shape}.")
+            raise ValueError(
+                f"norm_in_group must have one entry per direction ({inner.size}); got shape {norm_in_group.shape}."
+            )
         inner = np.divide(inner, norm_in_group, out=np.zeros_like(inner), where=norm_in_group > 0)
     part = np.asarray(vector if group is None else vector[group])
     return ProjectionRow(inner, float(np.sqrt(np.square(part, dtype=np.float64).sum())))

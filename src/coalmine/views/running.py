@@ -27,7 +27,7 @@ def round_scores(seen: ProjectionRow, schedule: Schedule, canaries: Canaries, ro
 def anytime_scores(projections: Projections, schedule: Schedule, canaries: Canaries) -> Array:
     """The standardised scores of all presentations of inserted canaries, in the order of their rounds."""
     if projections.kind not in ("mean", "residual"):  # after momentum the noise of a round is not new
-        raise MismatchError(f"running scores need sightings of kind 'mean' or 'residual'; these are {projections.kind!r}.")
+        raise MismatchError(f"running scores need projections of kind 'mean' or 'residual'; these are {projections.kind!r}.")
     check_finite(projections)
     return _of_row(projections, schedule, canaries)
 

@@ -101,14 +101,14 @@ def check(projections: Projections, schedule: Schedule, canaries: Canaries, need
     """Is this what the view looks at, and do the three belong together?"""
     _validate.one_of("null", null, NULLS)
     if projections.kind != needs:
-        raise MismatchError(f"this view sees sightings of kind {needs!r}; these are of kind {projections.kind!r}.")
+        raise MismatchError(f"this view needs projections of kind {needs!r}; these are of kind {projections.kind!r}.")
     if not projections.pool == schedule.pool == canaries.count <= projections.inner.shape[1]:
         raise MismatchError(
             f"projections of {projections.pool} canaries ({projections.inner.shape[1]} columns), a schedule of {schedule.pool} "
             f"and {canaries.count} canaries do not belong to one run."
         )
     if projections.rounds.size and not 0 <= projections.rounds.min() <= projections.rounds.max() < schedule.rounds:
-        raise MismatchError(f"sightings of round {projections.rounds.max()} in a run of {schedule.rounds} rounds.")
+        raise MismatchError(f"projections of round {projections.rounds.max()} in a run of {schedule.rounds} rounds.")
     check_finite(projections)
 
 

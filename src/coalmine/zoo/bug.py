@@ -93,7 +93,7 @@ class Replacing:
 
 @dataclass(frozen=True)
 class Listing:
-    """Inmates explained, in words or as JSON."""
+    """Bugs explained, in words or as JSON."""
 
     bugs: tuple[Bug, ...]
     with_code: bool
@@ -115,7 +115,7 @@ class Listing:
 
 
 def listing(names: Sequence[str] = ()) -> Listing:
-    """Inmates by their names, with their code; or all of them, without."""
+    """Bugs by their names, with their code; or all of them, without."""
     for name in names:
         _validate.one_of("bug", name, BUGS)
     return Listing(tuple(BUGS[name] for name in names or BUGS), with_code=bool(names))

@@ -219,7 +219,7 @@ def audit_all(
     auditor: Callable[[], Auditor] = Coalmine,
     track: Callable[[Sequence[Any]], Iterable[Any]] = iter,
 ) -> Study:
-    """Inmates by their names (none: all), and the correct twins of their settings, each with secret seeds 0, 1, 2, …
+    """Bugs by their names (none: all), and the correct twins of their settings, each with secret seeds 0, 1, 2, …
 
     `track` wraps the sequence of batches of runs, for a progress bar.
     """

@@ -18,7 +18,7 @@ from coalmine.papers.kit.experiment import Ask
 from coalmine.training.config import Config, read_config
 
 Family = Callable[..., tuple[str, Config]]  # (ask, noise, …) to the name of a run and its configuration
-# As many unused directions as canaries: with the default a run of 500 rounds would keep 120 MB of sightings.
+# As many unused directions as canaries: with the default a run of 500 rounds would keep 120 MB of projections.
 FEW_ROWS = "audit.unused_rows=2048"
 # Adaptive clipping counts who was clipped and pays for it with a little more noise on the updates, 1/sigma² less 1/(2 b)² of
 # noise b on the count. In the small cohorts of quick runs that would show; at full size b is 2 and it is below 0.5 %.
