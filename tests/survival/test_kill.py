@@ -11,7 +11,7 @@ import pytest
 from coalmine._random import stream
 
 STATE = "checkpoint/state.safetensors"
-OTHER = (  # more state than momentum alone, secret cohorts, and sightings by layer
+OTHER = (  # more state than momentum alone, secret cohorts, and projections by layer
     *("server.optimiser=adam", "server.learning_rate=0.05", "mechanism.kind=adaptive", "participation.rounds=5"),
     *("participation.pattern=fixed-size", "participation.cohort_size=16", "audit.view=known-rounds", "audit.layers=true"),
     *('audit.views=["known-rounds","final-model"]', "data.users=60", "canaries.pool=40", "audit.unused_rows=100"),

@@ -1,4 +1,4 @@
-"""Real runs of the trainer in memory: the same rounds and sightings as `coalmine.training.run`, without files and reports."""
+"""Real runs of the trainer in memory: the same rounds and projections as `coalmine.training.run`, without files and reports."""
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property

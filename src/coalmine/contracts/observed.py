@@ -77,7 +77,7 @@ class Projections:
 
     Columns are the canaries of the pool, then directions that were never to be inserted (`spare` of them). Inner products
     are with unit directions: within a parameter group, with the direction limited to the group and divided by its length
-    there, `norm_in_group`. Taking part in round t adds `amplitude[t] * reach[i]` to column i of row t.
+    there, `norm_in_group`. Taking part in round t adds `amplitude[t] * norm_in_group[i]` to column i of row t.
     """
 
     kind: str  # "mean", "residual" (the mean without the others' part), "step", "total_change" (all steps together), "model"

@@ -164,7 +164,8 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
     "canaries-participation": (
         "participation",
         lambda n: (
-            f"claim and measurement are those of the canaries, {n['canaries']}; clients take part {n['clients']}, "
+            f"claim and measurement are those of the canaries, {_how_often(n['canaries'])}; "
+            f"clients take part {_how_often(n['clients'])}, "
             f"and their own claim is epsilon = {n['epsilon']:.3g}"
         ),
     ),

@@ -18,8 +18,7 @@ examples by `FederatedTexts.windows` with a `Vocabulary`.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 from coalmine import _validate
@@ -63,25 +62,23 @@ __all__ = [
     "synthetic_texts",
 ]
 
-SOURCES: Mapping[str, Callable[..., FederatedDataset | FederatedTexts]] = MappingProxyType(
-    {
-        "chat": read_chat,
-        "digits": read_digits,
-        "mnist-writers": read_mnist_writers,
-        "fashion-mnist": read_fashion_mnist,
-        "msweb": read_msweb,
-        "shakespeare": read_shakespeare,
-        "emnist": read_emnist,
-        "stack-overflow": read_stack_overflow,
-        "tff": read_tff_examples,
-        "tff-texts": read_tff_texts,
-        "leaf": read_leaf,
-        "leaf-texts": read_leaf_texts,
-        "table": read_table,
-        "text-table": read_text_table,
-        "stack-overflow-shape": synthetic_texts,
-    }
-)
+SOURCES: dict[str, Callable[..., FederatedDataset | FederatedTexts]] = {
+    "chat": read_chat,
+    "digits": read_digits,
+    "mnist-writers": read_mnist_writers,
+    "fashion-mnist": read_fashion_mnist,
+    "msweb": read_msweb,
+    "shakespeare": read_shakespeare,
+    "emnist": read_emnist,
+    "stack-overflow": read_stack_overflow,
+    "tff": read_tff_examples,
+    "tff-texts": read_tff_texts,
+    "leaf": read_leaf,
+    "leaf-texts": read_leaf_texts,
+    "table": read_table,
+    "text-table": read_text_table,
+    "stack-overflow-shape": synthetic_texts,
+}
 
 
 def read(source: str, **options: Any) -> FederatedDataset | FederatedTexts:

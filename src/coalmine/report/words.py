@@ -83,9 +83,9 @@ def adversary(view: str, layer: str | None = None) -> str:
     'An adversary who sees every release and knows in which rounds its target took part'
     """
     limited = f", limited to the layer {layer}" if layer else ""
-    sees = VIEWS[view].adversary if view in VIEWS else _SIMULATED.get(view)
-    if sees is not None:
-        return f"An adversary who {sees}{limited}"
+    described = VIEWS[view].adversary if view in VIEWS else _SIMULATED.get(view)
+    if described is not None:
+        return f"An adversary who {described}{limited}"
     return "An adversary whose view was not stated" if view == "unstated" else f"An adversary with the view “{view}”{limited}"
 
 

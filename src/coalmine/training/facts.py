@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from coalmine import accounting
-from coalmine.contracts import Caveat, Claim
+from coalmine.contracts import Caveat, Claim, plain
 from coalmine.runs import RunDirectory
 from coalmine.training.assembly import Task
 from coalmine.training.config import Config, about_run, fingerprint
@@ -78,8 +78,8 @@ class Facts:
         setup, clients = self.job.canary_setup, self.job.participation.attendance
         description = self.job.mechanism.describe()
         if setup is not None and setup.schedule.pattern.attendance != clients:
-            canaries = str(setup.schedule.pattern.attendance)
-            about = {"canaries": canaries, "clients": str(clients), "epsilon": self.claim.epsilon}
+            canaries = setup.schedule.pattern.attendance
+            about = {"canaries": plain(canaries), "clients": plain(clients), "epsilon": self.claim.epsilon}
             said.append(Caveat("canaries-participation", about))
         lost = diverged(self.directory.events(), adaptive=description.clip.norm is None)
         said += [] if lost is None else [lost]
