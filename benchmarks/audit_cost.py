@@ -44,7 +44,7 @@ def main():
     )
     task = load_task(config)
     job = federation(config, task, SECRET)
-    recorder = Recorder.of(config, job, SECRET)
+    recorder = Recorder.of(config.spec, job.canary_setup, job.model.groups, SECRET)
     print(
         f"{task.model.name}: {task.model.dim:,} parameters, {len(task.train)} users, pool of {recorder.canaries.count} canaries"
     )
@@ -54,14 +54,14 @@ def main():
         began = time.perf_counter()
         for done in job.rounds_from(0, job.start(), workers):
             whole = time.perf_counter() - began
-            one = best(project_row, recorder.canaries, done.release.vector, spare=recorder.spare)
+            one = best(project_row, recorder.canaries, done.observed.release.vector, spare=recorder.spare)
             began = time.perf_counter()
-            recorder.rows(done)
+            recorder.rows(done.observed)
             views = time.perf_counter() - began
             rows.append(
                 {
-                    "clients": done.record["clients"],
-                    "examples": done.record["examples"],
+                    "clients": done.observed.record["clients"],
+                    "examples": done.observed.record["examples"],
                     "training": workers.seconds,
                     "server": whole - workers.seconds,
                     "one_release": one,
@@ -69,7 +69,7 @@ def main():
                 }
             )
             print(
-                f"round {done.number}: {done.record['clients']} clients, {done.record['examples']:,} sentences; training "
+                f"round {done.number}: {rows[-1]['clients']} clients, {rows[-1]['examples']:,} sentences; training "
                 f"{workers.seconds:.1f} s, server with canaries and noise {whole - workers.seconds:.2f} s, "
                 f"observing one release {one:.3f} s = {one / workers.seconds:.2%}, all views {views / workers.seconds:.2%}"
             )
@@ -104,10 +104,10 @@ def best(action, *arguments, **options):
 def extra_memory(recorder, done):
     """Peak of what is allocated while one release is observed, in float32 vectors of the model."""
     tracemalloc.start()
-    project_row(recorder.canaries, done.release.vector, spare=recorder.spare)
+    project_row(recorder.canaries, done.observed.release.vector, spare=recorder.spare)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return peak / (4 * done.release.vector.size)
+    return peak / (4 * done.observed.release.vector.size)
 
 
 if __name__ == "__main__":
