@@ -44,19 +44,18 @@ def find(kind: str) -> Any:
     if kind in MECHANISMS:
         return MECHANISMS[kind]
     module, separator, name = kind.partition(":")
-    if separator:
-        try:
+    registered = [each for each in entry_points(group=GROUP) if each.name == kind]
+    try:
+        if separator:
             found = getattr(import_module(module), name)
             if not callable(found):
                 raise AttributeError(f"{name} is no class")
             return found
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ValueError(
-                f"mechanism.kind={kind!r} cannot be loaded: {error}. Write package.module:Name, of a module that Python finds."
-            ) from None
-    for each in entry_points(group=GROUP):
-        if each.name == kind:
-            return each.load()
+        if registered:
+            return registered[0].load()
+    except (ImportError, AttributeError, ValueError) as error:
+        remedy = "Write package.module:Name, of a module that Python finds." if separator else "Its package is not complete."
+        raise ValueError(f"mechanism.kind={kind!r} cannot be loaded: {error}. {remedy}") from None
     near = get_close_matches(kind, kinds(), n=1)
     hint = f", did you mean {near[0]!r}?" if near else "."
     raise ValueError(f'mechanism.kind={kind!r} is not known{hint} Known are {", ".join(kinds())}, and "package.module:Name".')
@@ -88,7 +87,7 @@ def make_mechanism(kind: str, options: Mapping[str, Any], context: Context) -> M
     found = find(kind)
     try:
         made = found.from_config(dict(options), context) if hasattr(found, "from_config") else found(**options)
-    except TypeError as error:
+    except (TypeError, KeyError) as error:
         raise ValueError(f"mechanism: {kind!r} cannot be made from {', '.join(options) or 'no keys'}: {error}.") from None
     check(made)
     mechanism: Mechanism = made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -49,10 +50,14 @@ class Task:
         if self.held_out is None:
             return float("nan"), float("nan")
         least = SPECIAL if self.texts else 0  # special tokens do not count
-        frequent = np.bincount(np.concatenate([_counted(examples.targets, least) for _, examples in self.train])).argmax()
-        targets = [_counted(examples.targets, least) for _, examples in self.held_out]
-        right = np.array([float((each == frequent).sum()) for each in targets])
-        return clustered_accuracy(right, np.array([float(each.size) for each in targets]))
+        counts: Counter[int] = Counter()
+        for _, examples in self.train:  # user by user: all together may not fit
+            counts.update(dict(enumerate(np.bincount(_counted(examples.targets, least)).tolist())))
+        frequent = max(counts, key=lambda target: (counts[target], -target))
+        found = [_counted(examples.targets, least) == frequent for _, examples in self.held_out]
+        return clustered_accuracy(
+            np.array([float(each.sum()) for each in found]), np.array([float(each.size) for each in found])
+        )
 
 
 def clustered_accuracy(right: np.ndarray[Any, Any], counted: np.ndarray[Any, Any]) -> tuple[float, float]:

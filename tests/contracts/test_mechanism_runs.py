@@ -1,0 +1,199 @@
+"""Mechanisms of others in whole runs: noise of the clients under audit, names in a configuration, entry points, errors."""
+
+import json
+import sys
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+
+import pytest
+import toys
+
+from coalmine.mechanisms import Gaussian, registry
+from coalmine.training import resume, run
+from coalmine.training.assembly import federation, load_task
+from coalmine.training.config import read_config
+from coalmine.training.running import run_in_memory
+
+FALSE_ALARM = 1e-3  # of the statements about client noise, by chance over seeds; the seed is fixed
+TAKING_PART = 30 + 50  # clients of a round, and canaries on average
+AUDITED = (
+    *("participation.rounds=6", "participation.epochs=1", "data.held_out=0", "canaries.pool=600", "audit.unused_rows=1500"),
+    *('audit.views=["known-others","known-rounds"]', "run.workers=1", f"audit.confidence={1 - FALSE_ALARM}"),
+)
+SMALL = (
+    *("participation.rounds=4", "participation.epochs=1", "data.held_out=0", "data.users=40", "canaries.pool=20"),
+    *("audit.unused_rows=100", 'audit.views=["known-others"]', "run.workers=1"),
+)
+
+
+# noise of the clients
+
+
+@pytest.mark.parametrize(("kind", "violated"), [(toys.ByTheClients, False), (toys.HalfByTheClients, True)])
+def test_clients_that_add_all_of_the_noise_pass_and_clients_that_add_half_of_it_do_not(kind, violated, tmp_path):
+    mechanism = kind(1.0, 0.7, honest=TAKING_PART)
+    result = run(read_config("tiny", AUDITED), tmp_path / "run", mechanism=mechanism, secret_seed=3, quiet=True).result
+    assert result.setting["view"] == "known-others" and result.claim.game.randomness == "noise of the clients"
+    assert (result.verdict.word == "VIOLATED") == violated
+    assert (result.estimate.low <= result.claim.epsilon <= result.estimate.high) != violated
+    assert json.loads((tmp_path / "run/result.json").read_text())["claim"]["description"]["noise"]["added_by"] == {
+        "kind": "clients",
+        "parameters": {"count": TAKING_PART, "honest": TAKING_PART},
+    }
+
+
+def test_others_are_the_parts_of_the_clients_without_their_noise():
+    """An adversary who knows all other updates does not know the noise that they added."""
+    config = read_config("tiny", SMALL)
+    seen = {}
+    for kind in (Gaussian, toys.ByTheClients):
+        job = federation(config, load_task(config), 5, kind(1.0, 0.0) if kind is Gaussian else kind(1.0, 0.7))
+        found = []
+        run_in_memory(config.spec, job, 5, lambda observed, found=found: found.append(observed))
+        seen[kind] = found[0]
+    plain, noisy = seen[Gaussian], seen[toys.ByTheClients]
+    assert abs(plain.others - noisy.others).max() == 0
+    assert (
+        abs(plain.canaries.part - noisy.canaries.part).max() < 1e-6
+        and abs(plain.canaries.own - noisy.canaries.own).max() < 1e-6
+    )
+    assert abs(plain.release.vector - noisy.release.vector).max() > 1e-3
+
+
+# by its name in a configuration
+
+MODULE = '''
+from dataclasses import dataclass
+from coalmine.contracts import Clip, Description, Noise
+from coalmine.mechanisms import Gaussian
+
+@dataclass(frozen=True)
+class Mine(Gaussian):
+    taste: str = "sweet"
+
+class Silent:
+    """Says nothing of itself."""
+    def __init__(self, clip_norm, noise_multiplier):
+        pass
+
+class Made:
+    """Made from its options and what it may know of the run."""
+    @classmethod
+    def from_config(cls, options, context):
+        assert context.cohort == 10.0 and context.population == 40 and context.rounds == 4 and context.groups
+        return Mine(options["clip"], options["noise"])
+'''
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "somebodys_package").mkdir()
+    (tmp_path / "somebodys_package" / "__init__.py").write_text("")
+    (tmp_path / "somebodys_package" / "noise.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "somebodys_package.noise"
+    for name in [name for name in sys.modules if name.startswith("somebodys_package")]:
+        del sys.modules[name]
+
+
+def small(tmp_path, section, *changes):
+    from importlib import resources
+
+    preset = resources.files("coalmine").joinpath("presets/tiny.toml").read_text(encoding="utf-8")
+    before, _, after = preset.partition("[mechanism]")
+    text = f"{before}[mechanism]\n{section}\n[participation]{after.partition('[participation]')[2]}"
+    (tmp_path / "config.toml").write_text(text)
+    return read_config(tmp_path / "config.toml", [*SMALL, *changes])
+
+
+def test_a_class_is_named_by_its_path(module, tmp_path):
+    section = f'kind = "{module}:Mine"\nclip_norm = 1.0\nnoise_multiplier = 0.5\ntaste = "sour"'
+    done = run(small(tmp_path, section), tmp_path / "run", secret_seed=5, quiet=True)
+    same = run(read_config("tiny", SMALL), tmp_path / "same", secret_seed=5, quiet=True)
+    assert done.result.setting["sha256"] == same.result.setting["sha256"], "another name, the same noise"
+    assert done.result.claim == same.result.claim
+    assert f'kind = "{module}:Mine"' in (tmp_path / "run/config.toml").read_text()
+    assert resume(tmp_path / "run").result == done.result
+
+
+def test_a_factory_makes_what_it_likes_of_options_and_context(module, tmp_path):
+    config = small(tmp_path, f'kind = "{module}:Made"\nclip = 1.0\nnoise = 0.5')
+    done = run(config, tmp_path / "run", secret_seed=5, quiet=True)
+    assert done.result.claim.description == Gaussian(1.0, 0.5).describe()
+    with pytest.raises(ValueError, match="cannot be made from clip: 'noise'"):
+        run(small(tmp_path, f'kind = "{module}:Made"\nclip = 1.0'), tmp_path / "other", secret_seed=5, quiet=True)
+
+
+def test_a_mechanism_that_does_not_describe_itself_gets_the_lines_to_add(module, tmp_path):
+    config = small(tmp_path, f'kind = "{module}:Silent"')
+    with pytest.raises(ValueError, match=r"Silent does not say what it is[\s\S]*def describe\(self\):[\s\S]*Noise\(accounted="):
+        run(config, tmp_path / "run", quiet=True)
+    with pytest.raises(ValueError, match=r"Nameless does not say what it is[\s\S]*from coalmine\.contracts import Clip"):
+        run(read_config("tiny", SMALL), tmp_path / "run", mechanism=type("Nameless", (), {})(), quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_lines_to_add_are_all_that_is_needed():
+    """The error's own lines, put into a class."""
+    namespace = {}
+    code = "from coalmine.contracts import Clip, Description, Noise\nclass Added:\n    clip_norm, noise_multiplier = 2.0, 0.7\n"
+    exec(code + registry._EXAMPLE, namespace)
+    assert namespace["Added"]().describe() == Gaussian(2.0, 0.7).describe()
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ('kind = "gausian"', r"'gausian' is not known, did you mean 'gaussian'\?"),
+        ('kind = "gaussian"\nnoise_multiplyer = 1.0', r"no key 'noise_multiplyer', did you mean 'noise_multiplier'\?"),
+        ('kind = "gaussian"\ntarget_quantile = 0.5', "kind 'gaussian' has no key 'target_quantile'"),
+        ('kind = "no_such_module:Name"', r"cannot be loaded: No module named 'no_such_module'\. Write package\.module:Name"),
+        ('kind = "coalmine.mechanisms:Nobody"', "cannot be loaded: .*'Nobody'"),
+        ('kind = "coalmine.mechanisms:"', "cannot be loaded"),
+        ('kind = ":Name"', "cannot be loaded"),
+    ],
+)
+def test_names_that_are_wrong_are_told_apart(section, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        small(tmp_path, section)
+
+
+def test_a_key_of_a_class_of_ones_own_is_suggested(module, tmp_path):
+    with pytest.raises(ValueError, match=r"no key 'tast', did you mean 'taste'\? It has clip_norm, noise_multiplier"):
+        small(tmp_path, f'kind = "{module}:Mine"\ntast = "sour"')
+
+
+def test_a_package_may_register_an_entry_point(module, tmp_path, monkeypatch):
+    point = EntryPoint("somebodys", f"{module}:Mine", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: [point] if group == registry.GROUP else [])
+    done = run(small(tmp_path, 'kind = "somebodys"\nnoise_multiplier = 0.5'), tmp_path / "run", secret_seed=5, quiet=True)
+    assert done.result.claim.description == Gaussian(1.0, 0.5).describe()
+    assert resume(tmp_path / "run").result == done.result
+    with pytest.raises(ValueError, match=r"did you mean 'somebodys'\? Known are gaussian, adaptive, somebodys"):
+        small(tmp_path, 'kind = "somebody"')
+
+
+def test_an_entry_point_that_cannot_be_loaded_is_one_error(tmp_path, monkeypatch):
+    point = EntryPoint("broken", "no_such_module:Name", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: [point])
+    with pytest.raises(ValueError, match=r"kind='broken' cannot be loaded: No module named 'no_such_module'"):
+        small(tmp_path, 'kind = "broken"')
+
+
+def test_values_that_do_not_fit_are_one_error(module, tmp_path):
+    with pytest.raises(ValueError, match=r"mechanism\.noise_multiplier=-1\.0 is not allowed"):
+        small(tmp_path, f'kind = "{module}:Mine"\nnoise_multiplier = -1.0')
+    with pytest.raises(ValueError, match=r"'noise_multiplier'|clip_norm=0"):
+        run(small(tmp_path, f'kind = "{module}:Made"\nclip = 0.0\nnoise = 1.0'), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_subclass_that_only_overrides_what_scripts_override_keeps_working(tmp_path):
+    @dataclass(frozen=True)
+    class Half(Gaussian):
+        @property
+        def update_noise_multiplier(self):
+            return self.noise_multiplier / 2
+
+    done = run(read_config("tiny", SMALL), tmp_path / "run", mechanism=Half(1.0, 1.0), secret_seed=5, quiet=True)
+    assert done.result.claim.description == Gaussian(1.0, 1.0).describe(), "judged by what it inherits"
