@@ -9,8 +9,9 @@ import shutil
 import numpy as np
 import pytest
 from safetensors import safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
+from coalmine import runs
 from coalmine._random import stream
 from coalmine.runs import RunDirectory
 
@@ -196,7 +197,17 @@ def repacked(path, change):
 def test_another_layout(coalmine, half):
     repacked(half / STATE, lambda about: {"schema": "coalmine-run/7", "future": [about]})
     before = contents(half)
-    coalmine.resume(half).said(4, "layout 'coalmine-run/7'", "this version reads 'coalmine-run/1'")
+    coalmine.resume(half).said(4, "layout 'coalmine-run/7'", "this version reads 'coalmine-run/2'")
+    assert contents(half) == before
+
+
+def test_an_unfinished_run_of_the_first_layout(coalmine, half):
+    with safe_open(half / STATE, framework="numpy") as file:
+        about = json.dumps({**json.loads(file.metadata()["coalmine"]), "schema": "coalmine-run/1"}, sort_keys=True)
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+    (half / STATE).write_bytes(save(state, metadata={"coalmine": about, "sha256": runs._digest(about, state)}))
+    before = contents(half)
+    coalmine.resume(half).said(4, "first version of coalmine", "start a new run")
     assert contents(half) == before
 
 
