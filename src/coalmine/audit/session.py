@@ -45,7 +45,9 @@ class Session:
         self._initial = initial
         if self.setup is not None:
             self.recorder = Recorder.of(self.spec, self.setup, groups, secret_seed)
-            self._running = RunningEpsilon(self.spec, self.description, self.recorder, self.record)
+            self.spec.check_noise(self.description)
+            if self.description.fresh:  # what is measured on the way takes the noise for new in every round
+                self._running = RunningEpsilon(self.spec, self.description, self.recorder, self.record)
 
     def observe(self, seen: Observed, *, state: State | None = None, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """A round: rows for the canaries, a line for the record, an event for the hooks.

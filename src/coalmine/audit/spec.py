@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coalmine import _validate
+from coalmine.contracts import Description
 from coalmine.estimators import BOUNDS
 from coalmine.views import PAPER_VIEWS, VIEWS, Threat
 
@@ -67,6 +68,15 @@ class AuditSpec:
             raise ValueError(f"audit: the {self.bound} bound is for sums of scores, not for the maximum of view {self.view!r}.")
         if bound.needs_coins and self.null == "empirical":
             raise ValueError("audit: one-run bounds need coins, which unused directions did not have; use null = 'theory'.")
+
+    def check_noise(self, description: Description) -> None:
+        """Refuse bounds that take the noise for new in every round where it is not."""
+        unfit = [name for name in (self.bound, *self.also) if BOUNDS[name].of_sums]
+        if unfit and not description.fresh:
+            raise ValueError(
+                f"audit: the {unfit[0]} bound takes the noise for new in every round, and this mechanism's noise is correlated "
+                "over rounds; use 'band'."
+            )
 
     def threats(self) -> tuple[Threat, ...]:
         """The views, the primary one first, then the papers' variants if asked for."""

@@ -216,6 +216,11 @@ class Description:
         return replace(self, noise=noise, extras=tuple(replace(each, noise=each.noise * factor) for each in self.extras))
 
     @property
+    def fresh(self) -> bool:
+        """Whether the noise of a round is independent of that of all others."""
+        return self.noise is None or isinstance(self.noise.rounds, Fresh)
+
+    @property
     def has_noise(self) -> bool:
         """Whether noise is stated, and is not zero."""
         return self.noise is not None and self.noise.accounted > 0

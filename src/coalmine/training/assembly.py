@@ -147,6 +147,8 @@ def _canary_setup(config: Config, task: Task, clients: Participation, rounds: in
 
 def check_claims(config: Config, job: Federation) -> None:
     """Whether some accountant can speak of this run, for its clients and against every adversary that is named."""
+    if job.canary_setup is not None:
+        config.spec.check_noise(job.mechanism.describe())
     said = job.mechanism.describe()
     event_of(said, job.participation, relation=config.privacy.relation, rounds=job.rounds)
     if job.canary_setup is not None:
