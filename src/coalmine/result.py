@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from coalmine import _validate, notebook, renamed, terminal
-from coalmine.contracts import Caveat, Claim, Game, LowerBound, PointEstimate, Verdict, from_plain, plain
+from coalmine.contracts import Caveat, Claim, Conformance, Game, LowerBound, PointEstimate, Verdict, from_plain, plain
 from coalmine.contracts.sentences import training_words, view_name
 from coalmine.drawing import Picture
 from coalmine.errors import AuditError, InputFileError
@@ -66,9 +66,7 @@ class AuditResult:
     views: tuple[SecondaryView, ...] = ()  # what other adversaries see of the same run
     training: Mapping[str, Any] = field(default_factory=dict)  # what the run recorded: learning, canaries' share, fingerprints
     histogram: Histogram = field(default_factory=dict, repr=False)  # edges, inserted, held_out: the scores in units of the null
-    conformance: Mapping[str, Any] | None = field(
-        default=None, metadata={"later": True}
-    )  # tests of the mechanism's description
+    conformance: Conformance | None = field(default=None, metadata=_LATER)  # tests of the mechanism's description
     rankings: tuple[Mapping[str, Any], ...] = field(default=(), metadata={"later": True})  # of attacks; never an epsilon
     computed: tuple[Mapping[str, Any], ...] = field(
         default=(), metadata={"later": True}
@@ -90,6 +88,9 @@ class AuditResult:
         data["bounds"][0]["detectable"] = plain(self.bound.detectable)
         if self.verdict is not None:
             data["verdict"]["reason"] = self.verdict.reason
+        if self.conformance is not None:
+            for line, found in zip(data["conformance"]["findings"], self.conformance.findings, strict=True):
+                line["sentence"] = found.sentence
         return data
 
     def to_json(self) -> str:

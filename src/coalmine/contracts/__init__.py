@@ -1,6 +1,7 @@
 """The plain data types and protocols that packages share, so that packages need not import each other.
 
 statements    what may be said: `Claim`, `LowerBound`, `PointEstimate`, `Verdict`
+conformance   does the code do what was claimed: `Conformance`
 description   what a mechanism says of itself: `Description`
 observed      one round as any trainer saw it: `Observed`
 protocols     `Mechanism`, `Participation`, `Canaries`, `Null` and what they exchange
@@ -13,6 +14,11 @@ from coalmine.contracts.arrays import (
     State,
     Streams,
     Vector,
+)
+from coalmine.contracts.conformance import (
+    Conformance,
+    Finding,
+    NotTested,
 )
 from coalmine.contracts.description import (
     AtLeast,
@@ -82,12 +88,14 @@ __all__ = [
     "Caveat",
     "Claim",
     "Clip",
+    "Conformance",
     "Constraint",
     "Context",
     "Contribution",
     "Description",
     "Explicit",
     "Extra",
+    "Finding",
     "Fresh",
     "Game",
     "IndexArray",
@@ -96,6 +104,7 @@ __all__ = [
     "LowerBound",
     "Mechanism",
     "Noise",
+    "NotTested",
     "Null",
     "Observed",
     "Opaque",
