@@ -23,8 +23,8 @@ class Finding:
 
     `claimed` and `measured` are in the sentence's own unit (noise multiplier, contributions that differ, ...); None where it
     has no number. `p_value` is corrected within the test (over rounds, layers, coordinates), `adjusted` over the whole family
-    (Holm). `side` says where a deviation lies: "less" protection than claimed, "more", "unknown" (shape, structure, predictability: the
-    claim was computed for another mechanism), or "none" where this test found no deviation.
+    (Holm). `side` says where a deviation lies: "less" protection than claimed, "more", "unknown" (shape, structure,
+    predictability: the claim was computed for another mechanism), or "none" where this test found no deviation.
     """
 
     key: str  # of `coalmine.contracts.finding_sentences.FINDINGS`, and of `coalmine.conformance.CHECKS`
