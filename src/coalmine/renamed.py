@@ -122,6 +122,12 @@ def view(words: str) -> tuple[str, str | None]:
     return VIEWS.get(name, name), layer or None
 
 
+def combined(statistic: Any) -> str:
+    """How rounds became one score, from the words of a table that does not say it as data."""
+    words = str(statistic)
+    return "maximum" if words.startswith("maximum") else "likelihood-ratio" if words == "likelihood ratio" else "sum"
+
+
 def attendance(words: Any) -> Any:
     """How often and when somebody takes part, from a sentence."""
     if not isinstance(words, str):
