@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -77,13 +78,19 @@ def module_name(path):
 MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}  # "" is coalmine/__init__.py
 
 
+@cache
+def parsed(path):
+    """The syntax tree of a file, which most tests here read."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def package_of(module):
     return module.split(".")[0]
 
 
 def imported(path):
     """(package, name or None) of every import of a file, those inside functions and type-checking blocks included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -183,7 +190,7 @@ def test_statistics_need_no_framework_and_no_tables():
 
 def type_checking_imports():
     """{(module, name)} of the imports that type checkers see in `coalmine/__init__.py`."""
-    tree = ast.parse(MODULES[""].read_text(encoding="utf-8"))
+    tree = parsed(MODULES[""])
     block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     found = set()
     for node in block.body:
@@ -261,7 +268,7 @@ NOISE_EXCEPTIONS = {
 def classes_of_others(module):
     """By local name, the package that a name was imported from, where that is another package of coalmine."""
     found = {}
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(MODULES[module])):
         if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "coalmine":
             for alias in node.names:
                 inner = node.module.removeprefix("coalmine").lstrip(".")
@@ -300,7 +307,7 @@ def questions_of_class(tree):
 def test_nobody_asks_for_a_class_of_another_package(module):
     """Whoever needs to know asks the object: a class of another package is asked for only in a union of one's own signature."""
     others = classes_of_others(module)
-    for name, in_signature in questions_of_class(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for name, in_signature in questions_of_class(parsed(MODULES[module])):
         allowed = others.get(name, "contracts") in ASKED_FOR or in_signature
         assert allowed, f"{module} asks for the class {name} of {others[name]}"
 
@@ -336,7 +343,7 @@ def test_nobody_but_mechanisms_and_accountants_reads_a_noise_multiplier():
     """As a name of a parameter or a key, where people state it, it stays; an object may also read its own."""
     readers = set()
     for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
             if isinstance(node, ast.Attribute) and node.attr == "noise_multiplier" and not own:
                 readers.add(module)
