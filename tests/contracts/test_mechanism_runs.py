@@ -8,6 +8,8 @@ from importlib.metadata import EntryPoint
 import pytest
 import toys
 
+import coalmine
+from coalmine.contracts import Clip, Description, Noise
 from coalmine.errors import NonFiniteError
 from coalmine.mechanisms import Gaussian, registry
 from coalmine.training import resume, run
@@ -176,6 +178,11 @@ def without(*names):
     return type("Partial", (Gaussian,), dict.fromkeys(names))(1.0, 0.5)
 
 
+def saying(description):
+    """A mechanism that describes itself so."""
+    return type("Saying", (Gaussian,), {"describe": lambda self: description})(1.0, 0.5)
+
+
 @pytest.mark.parametrize(
     ("mechanism", "changes", "message"),
     [
@@ -186,11 +193,12 @@ def without(*names):
             r"Partial is no mechanism: it has no init, client\. See coalmine\.contracts\.Mechanism",
         ),
         (without("without_noise"), ("run.reference=true",), "it has no without_noise"),
-        (
-            type("Odd", (Gaussian,), {"describe": lambda self: {"clip": 1.0}})(1.0, 0.5),
-            (),
-            "gave a dict; it must return a Desc",
-        ),
+        (saying({"clip": 1.0}), (), "gave a dict; it must return a Description"),
+        (saying(Description(Clip(1.0), Noise(-1.0, 1.0))), (), r"Saying\.describe\(\) cannot be right: noise\.accounted=-1\.0"),
+        (saying(Description(Clip(1.0), Noise(1.0, float("nan")))), (), r"noise\.multiplier is NaN"),
+        (saying(Description(Clip((1.0, 0.0)), Noise(1.0, 1.0))), (), r"clip\.norm=0\.0 is not allowed"),
+        (saying(Description(Clip(1.0, over="layers"), None)), (), "clip.over='layers' is not allowed: it must be one of 'upd"),
+        (saying(Description(Clip(1.0), None, denominator="n")), (), "denominator='n' is not allowed"),
     ],
 )
 def test_what_is_no_mechanism_is_refused_before_there_is_a_directory(mechanism, changes, message, tmp_path):
@@ -272,6 +280,20 @@ def test_values_that_do_not_fit_are_one_error(module, tmp_path):
         small(tmp_path, f'kind = "{module}:Mine"\nnoise_multiplier = -1.0')
     with pytest.raises(ValueError, match=r"'noise_multiplier'|clip_norm=0"):
         run(small(tmp_path, f'kind = "{module}:Made"\nclip = 0.0\nnoise = 1.0'), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        ({"mechanism": {}}, (), "a dict is no configuration: give the name of a preset"),
+        (None, (), "a NoneType is no configuration"),
+        ("tiny", "run.workers=1", r"set='run\.workers=1' is a single text; write a list of changes"),
+    ],
+)
+def test_what_run_cannot_take_is_one_error(config, changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        coalmine.run(config, tmp_path / "run", set=changes)
     assert not (tmp_path / "run").exists()
 
 

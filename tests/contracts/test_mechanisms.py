@@ -18,7 +18,7 @@ from scipy import stats
 
 from coalmine import accounting
 from coalmine._random import stream
-from coalmine.contracts import AtLeast, Clip, Description, Extra, Noise, Opaque, Public
+from coalmine.contracts import AtLeast, ByClients, Clip, Description, Extra, Noise, Opaque, Public
 from coalmine.errors import NonFiniteError, RunDirectoryError
 from coalmine.mechanisms import STRATEGIES, AdaptiveGaussian, FixedPointSum, Gaussian, fingerprint, read_description
 from coalmine.participation import Once
@@ -126,6 +126,15 @@ def test_a_strategy_that_is_not_registered_stays_opaque_and_is_written_as_it_was
     assert read_description(read.scaled(0.5).to_dict()).noise.accounted == 0.35
     with pytest.raises(ValueError, match="'two-tap' is not known here"):
         accounting.claim_of(read, Once(), delta=1e-5)
+
+
+def test_what_a_later_version_adds_to_a_description_is_left_out():
+    said = Description(Clip(1.0), Noise(1.0, 1.0, added_by=ByClients(3, 2)), extras=(Extra("quantile", 2.0),))
+    data = said.to_dict() | {"later": 1}
+    data["clip"]["later"] = data["noise"]["later"] = data["extras"][0]["later"] = 1
+    assert read_description(data) == said
+    data["noise"]["added_by"]["parameters"]["later"] = 1  # of which nobody here knows what it changes
+    assert read_description(data).noise.added_by == Opaque("clients", {"count": 3, "honest": 2, "later": 1})
 
 
 @pytest.mark.parametrize("damage", [{"noise": 1}, {"clip": None}, {"extras": [{}]}, {"noise": {"accounted": 1}}])

@@ -14,12 +14,13 @@ from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from operator import attrgetter
+from typing import Any, get_args
 
 import numpy as np
 
-from coalmine import contracts
-from coalmine.contracts import Context, Description, Mechanism, known_part
+from coalmine import _validate, contracts
+from coalmine.contracts import Context, Description, Mechanism, description, known_part
 from coalmine.mechanisms.adaptive import AdaptiveGaussian
 from coalmine.mechanisms.gaussian import Gaussian
 
@@ -125,6 +126,23 @@ def check(mechanism: Any, *, reference: bool = False) -> None:
     described = mechanism.describe()
     if not isinstance(described, Description):
         raise ValueError(f"{name}.describe() gave a {type(described).__name__}; it must return a Description:\n{_EXAMPLE}")
+    try:
+        _check_values(described)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}.describe() cannot be right: {error}") from None
+
+
+def _check_values(said: Description) -> None:
+    """That words and numbers of a description are allowed ones: an accountant would take them as they are."""
+    norm = said.clip.norm
+    for each in () if norm is None else norm if isinstance(norm, tuple) else (norm,):
+        _validate.positive("clip.norm", each)
+    for words, kind in (("clip.over", description.Over), ("denominator", description.Denominator)):
+        _validate.one_of(words, attrgetter(words)(said), get_args(kind))
+    _validate.one_of("clip.by", said.clip.by, ("client", "server"))
+    if said.noise is not None:
+        _validate.non_negative("noise.accounted", said.noise.accounted)
+        _validate.non_negative("noise.multiplier", said.noise.multiplier)
 
 
 def _check_describes(found: Any, name: str) -> None:

@@ -153,7 +153,7 @@ class Participation(_Section):
     def _fits_its_pattern(self) -> Participation:
         if self.pattern not in PATTERNS:
             raise ValueError(f"participation.pattern={self.pattern!r} is not allowed: it must be one of {', '.join(PATTERNS)}")
-        known = [*type(self).model_fields, *self.kind.keys]
+        known = list(dict.fromkeys([*type(self).model_fields, *self.kind.keys]))
         for name in self.model_extra or ():
             if name not in known:
                 raise ValueError(f"unknown key 'participation.{name}'{nearest(name, known)} Known here: {', '.join(known)}")
