@@ -286,8 +286,9 @@ REMOVED_IN = {  # words that mean something else in other packages
     "adaptive_clipping": (*_AUDIT, "report", "cli"),  # the papers' records have a column of that name
 }
 WORDS = ("sighting", "inmate")  # that no sentence has either
-MAY_HOLD_THEM = ("src/coalmine/renamed.py",)  # and pages about the renaming, and those that a program wrote
-SEARCHED = ("src", "examples")  # to be extended by "docs" and "README.md"
+MAY_HOLD_THEM = ("src/coalmine/renamed.py", "docs/developer/names.md")
+WRITTEN_BY_A_PROGRAM = ("docs/gallery/", "docs/papers/")  # from finished runs, of whichever version
+SEARCHED = ("src", "examples", "docs", "README.md", "CONTRIBUTING.md")
 
 
 def identifiers(tree):
@@ -303,7 +304,8 @@ def identifiers(tree):
 def files(*endings):
     for place in SEARCHED:
         for path in sorted((ROOT / place).rglob("*") if (ROOT / place).is_dir() else [ROOT / place]):
-            if path.suffix in endings and path.relative_to(ROOT).as_posix() not in MAY_HOLD_THEM:
+            name = path.relative_to(ROOT).as_posix()
+            if path.suffix in endings and name not in MAY_HOLD_THEM and not name.startswith(WRITTEN_BY_A_PROGRAM):
                 yield path
 
 

@@ -110,8 +110,7 @@ def federation(config: Config, task: Task, secret_seed: int, mechanism: Mechanis
         cohort = participation.expected_size(len(task.train), rounds)
         context = Context(cohort, len(task.train), rounds, participation, task.model.groups)
         mechanism = make_mechanism(config.mechanism.kind, config.mechanism.options, context)
-    else:
-        check(mechanism)
+    check(mechanism, reference=config.run.reference)
     return Federation(
         model=task.model,
         data=task.train,
