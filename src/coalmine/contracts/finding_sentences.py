@@ -38,7 +38,7 @@ NOT_TESTED: dict[str, str | Callable[[Numbers], str]] = {
     "not-described": "the mechanism does not describe this part",
 }
 
-NO_PART = ("not-described", "not-adaptive", "one-round")  # reasons by which a sentence is no part of a description
+NO_PART = ("not-described", "not-adaptive", "one-round", "one-layer")  # reasons by which a sentence is no part of a description
 
 
 def finding(key: str, details: Numbers) -> str:
