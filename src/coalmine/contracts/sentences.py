@@ -84,7 +84,7 @@ def _deviates(numbers: Numbers) -> str:
 
 def _more_noise(numbers: Numbers) -> str:
     said = f"the code adds more noise than was claimed{_both(numbers)}"
-    return f"{said} and is otherwise as described: more protection, paid for by accuracy{_interval_above(numbers)}"
+    return f"{said} and nothing else was found false: more protection, paid for by accuracy{_interval_above(numbers)}"
 
 
 def _both(numbers: Numbers) -> str:

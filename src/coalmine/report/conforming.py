@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from coalmine.contracts import Conformance, Finding, NotTested
-from coalmine.contracts.finding_sentences import MARKS, chance, finding, with_interval
+from coalmine.contracts.finding_sentences import MARKS, NO_PART, chance, finding, with_interval
 from coalmine.contracts.sentences import too_small
 from coalmine.report.words import number
 from coalmine.result import AuditResult
@@ -44,7 +44,8 @@ class Row(NamedTuple):
 def rows(conformance: Conformance) -> list[Row]:
     """What was found false first, then what holds, then what was not tested."""
     found = sorted(conformance.findings, key=lambda each: _ORDER.index(each.side))
-    return [*(Row.of(each) for each in found), *(Row.without(each) for each in conformance.not_tested)]
+    missing = sorted(conformance.not_tested, key=lambda each: each.code in NO_PART)
+    return [*(Row.of(each) for each in found), *(Row.without(each) for each in missing)]
 
 
 def said(result: AuditResult) -> Iterator[str]:
@@ -60,6 +61,9 @@ def said(result: AuditResult) -> Iterator[str]:
         yield f"No. {false} of {count} tests found a sentence of the mechanism's description false."
     else:
         yield f"As far as {count} tests see, yes: none found a sentence of the mechanism's description false."
+    missing = sum(each.code not in NO_PART for each in about.not_tested)
+    if missing:
+        yield f"{missing} {'sentence' if missing == 1 else 'sentences'} could not be tested."
     often = f"{1 / about.level:,.0f}" if about.level > 0 else "∞"
     yield f"All tests together give a false alarm in at most one of {often} correct runs."
     if about.noticed_noise_factor is not None and 0 < about.noticed_noise_factor < 1:

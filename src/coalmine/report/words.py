@@ -126,10 +126,8 @@ def quote(result: AuditResult) -> str:
 
 def noticed(result: AuditResult) -> str:
     """What this audit would have found: by tests of the noise, and by canaries; empty where any factor would be noticed."""
-    by_canaries, seen = (
-        _by_canaries(result),
-        result.conformance.noticed_noise_factor if result.conformance is not None else None,
-    )
+    by_canaries = _by_canaries(result)
+    seen = result.conformance.noticed_noise_factor if result.conformance is not None else None
     if seen is None or not 0 < seen < 1:
         return by_canaries
     by_noise = f"Tests of the noise would have noticed {too_small(seen)} less than claimed (probability 0.8)."
