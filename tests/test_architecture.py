@@ -62,6 +62,7 @@ FLOOR = {
     "selftest": 10,
     "front": 10,
     "cli": 11,
+    "__main__": 12,
 }
 FRAMEWORKS = {"torch", "jax", "jaxlib", "flax", "tensorflow", "keras", "opacus", "flwr", "ray"}
 MAY_USE_FRAMEWORKS = {"models", "clients", "training", "adapters"}

@@ -68,7 +68,7 @@ class Gaussian:
     divide_by_actual_cohort: bool = False
 
     def __post_init__(self) -> None:
-        _validate.positive("clip_norm", self.clip_norm)
+        _validate.clip_norm(self.clip_norm)
         _validate.non_negative("noise_multiplier", self.noise_multiplier)
 
     @classmethod

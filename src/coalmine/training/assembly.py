@@ -234,4 +234,5 @@ def _server(config: sections.Server) -> ServerOptimiser:
 
 def _participation(config: sections.Participation, train: FederatedDataset) -> tuple[Participation, int]:
     """(the clients' pattern, the number of rounds): the pattern knows how to make itself."""
-    return config.kind.from_config({**config.model_dump(), "users": train.users}, len(train))
+    pattern, rounds = config.kind.from_config({**config.model_dump(), "users": train.users}, len(train))
+    return pattern, _validate.rounds(rounds)

@@ -12,7 +12,7 @@ from coalmine._random import stream
 from coalmine.clients import LocalTraining, Trainer, quiet_threads
 from coalmine.contracts import Array, Contribution, Mechanism, Public, Streams, Vector
 from coalmine.data.dataset import FederatedDataset
-from coalmine.errors import NonFiniteError
+from coalmine.errors import CoalmineError, NonFiniteError
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
 
@@ -97,5 +97,13 @@ class Work:
 def contribute(mechanism: Mechanism, update: Vector, public: Public, examples: int, secret: Streams | None) -> Contribution:
     """What a client, or a canary, adds to the sum; `secret` where the mechanism has clients add the noise."""
     if secret is None:
-        return mechanism.client(update, public, examples)
-    return mechanism.client(update, public, examples, secret=secret)  # type: ignore[call-arg]
+        found = mechanism.client(update, public, examples)
+    else:
+        found = mechanism.client(update, public, examples, secret=secret)  # type: ignore[call-arg]
+    if not isinstance(found, Contribution) or np.shape(found.vector) != update.shape:
+        given = f"a vector of shape {np.shape(found.vector)}" if isinstance(found, Contribution) else f"{found!r:.60}"
+        raise CoalmineError(
+            f"{type(mechanism).__name__}.client gave {given}; it must return a Contribution (coalmine.contracts) whose vector "
+            f"has the shape of the update, {update.shape}."
+        )
+    return found
