@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from coalmine.audit.conforming import at_measured_noise
 from coalmine.audit.observe import Record
 from coalmine.audit.score import Scorer
-from coalmine.audit.conforming import at_measured_noise
 from coalmine.audit.statements import Measured, audit_views, with_conformance
 from coalmine.contracts import Caveat, plain
 from coalmine.errors import RunDirectoryError

@@ -16,6 +16,7 @@ from coalmine.conformance.check import Check, Memory, Round, Subject
 from coalmine.conformance.residual import Residuals
 from coalmine.contracts import Conformance, Finding, NotTested, Observed, State
 
+_PLACES = ("noise-by-round", "noise-by-layer", "noise-by-coordinate")
 _POINTS = 512  # of the chart of noise by round
 _WHITENING, _TOTALS, _ROUNDS = "whitening", "totals", "rounds"
 
@@ -55,7 +56,7 @@ class Battery:
     def conclude(self) -> Conformance:
         """Which sentences are false, at the level of the whole family."""
         made = [check.conclude(self._memories[check.key], self._memories[_TOTALS], self.subject) for check in self._running]
-        findings = _holm([each for each in made if isinstance(each, Finding)], self.subject.level)
+        findings = _sides(_holm([each for each in made if isinstance(each, Finding)], self.subject.level))
         not_tested = [NotTested(key, code) for key, code in self._skipped.items()]
         not_tested += [self._reason(each) for each in made if isinstance(each, NotTested)]
         points, per_point = self._by_round()
@@ -97,6 +98,13 @@ class Battery:
         size = -(-rows.shape[0] // _POINTS)
         blocks = [rows[start : start + size].sum(axis=0) for start in range(0, rows.shape[0], size)]
         return tuple(float(told.multiplier * np.sqrt(block[1] / block[2])) for block in blocks), size
+
+
+def _sides(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """More noise in places is more noise only where there is more in all; else it is another mechanism."""
+    if any(each.key == "noise-scale" and each.side == "more" for each in findings):
+        return findings
+    return tuple(replace(each, side="unknown") if each.side == "more" and each.key in _PLACES else each for each in findings)
 
 
 def _holm(findings: list[Finding], level: float) -> tuple[Finding, ...]:

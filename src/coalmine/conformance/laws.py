@@ -17,6 +17,7 @@ from scipy.special import betainc, gammainc, gammaincc, gammaincinv, ndtr, ndtri
 from coalmine.contracts import Array, Side
 
 _ORDER: dict[Side, int] = {"less": 0, "unknown": 1, "more": 2, "none": 3}  # which of equal tails is said
+_CLEAR = 1e-6
 _FAR = 38.0  # standard deviations at which float64 has no smaller tail
 
 
@@ -29,12 +30,17 @@ class Tail:
     where: str | None = None
 
 
-def worst(tails: Sequence[Tail], *, of: int | None = None) -> Tail:
-    """The smallest of several p-values, times their number (Bonferroni); `of`: of how many, where only the worst are kept."""
+def worst(tails: Sequence[Tail]) -> Tail:
+    """The smallest of several p-values, times their number (Bonferroni).
+
+    Where one of them clearly says "less", so does the whole: noise that is missing somewhere is not made up for elsewhere.
+    """
     if not tails:
         return Tail(1.0)
     found = min(tails, key=lambda tail: (tail.p_value, _ORDER[tail.side]))
-    return Tail(min(1.0, found.p_value * (len(tails) if of is None else max(of, 1))), found.side, found.where)
+    less = [tail for tail in tails if tail.side == "less" and tail.p_value <= _CLEAR / len(tails)]
+    side, where = (less[0].side, less[0].where) if less and found.side == "more" else (found.side, found.where)
+    return Tail(min(1.0, found.p_value * len(tails)), side, where)
 
 
 def both_sides(lower: float, upper: float, where: str | None = None, *, lower_only: bool = False) -> Tail:
