@@ -91,6 +91,7 @@ class Round:
     noise: RoundNoise | None = None
     total: Array | None = None  # the sum of all contributions
     canaries: Array | None = None  # the canaries' part of it
+    bare: Array | None = None  # noise that the mechanism adds to the clients alone, as `noise.values`
 
     @property
     def shaped(self) -> RoundNoise | None:
