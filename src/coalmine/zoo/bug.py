@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from coalmine import _validate
-from coalmine.contracts import Claim
+from coalmine.contracts import Claim, Participation
 from coalmine.training.federation import Federation
 
 
@@ -23,6 +23,9 @@ class Kind(Protocol):
 @runtime_checkable
 class WrongClaim(Protocol):
     """A kind whose bug is in the claim."""
+
+    def stated(self, job: Federation) -> Participation:
+        """Who takes part when, as the accountant is told."""
 
     def claimed(self, job: Federation, delta: float) -> Claim:
         """What is claimed for a federation."""

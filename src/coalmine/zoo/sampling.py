@@ -83,13 +83,17 @@ class RateOfExamples:
         return job
 
     @classmethod
-    def claimed(cls, job: Federation, delta: float) -> Claim:
-        """The claim of the rate that the accountant is told."""
+    def stated(cls, job: Federation) -> Pattern:
+        """The rate that the accountant is told."""
         sampled = job.participation.sampling
         assert sampled is not None
-        # right: stated = job.participation
-        stated = Poisson(sampled.rate * len(job.data) / int(job.data.sizes.sum()), sampled.rounds)
-        return accounting.claim_of(job.mechanism.describe(), stated, delta=delta)
+        # right: return job.participation
+        return Poisson(sampled.rate * len(job.data) / int(job.data.sizes.sum()), sampled.rounds)
+
+    @classmethod
+    def claimed(cls, job: Federation, delta: float) -> Claim:
+        """The claim of that rate."""
+        return accounting.claim_of(job.mechanism.describe(), cls.stated(job), delta=delta)
 
 
 @bug(
@@ -109,11 +113,15 @@ class ShuffledAndClaimedAsSampled:
         return job
 
     @classmethod
+    def stated(cls, job: Federation) -> Pattern:
+        """A sampling that never takes place."""
+        # right: return job.participation
+        return Poisson(job.participation.expected_size(len(job.data), job.rounds) / len(job.data), job.rounds)
+
+    @classmethod
     def claimed(cls, job: Federation, delta: float) -> Claim:
-        """The claim of a sampling that never took place."""
-        # right: stated = job.participation
-        stated = Poisson(job.participation.expected_size(len(job.data), job.rounds) / len(job.data), job.rounds)
-        return accounting.claim_of(job.mechanism.describe(), stated, delta=delta)
+        """Its claim."""
+        return accounting.claim_of(job.mechanism.describe(), cls.stated(job), delta=delta)
 
 
 @bug(

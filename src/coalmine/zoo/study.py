@@ -17,6 +17,7 @@ import numpy as np
 
 from coalmine import _validate
 from coalmine.audit.conclude import conclude
+from coalmine.audit.conforming import Clients
 from coalmine.audit.score import Scorer
 from coalmine.clients import quiet_threads
 from coalmine.contracts import Claim, Observed, plain
@@ -79,7 +80,7 @@ def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[
     job = right if bug is None else bug.kind.into(right, seed)
     stated = claimed(setting, right, bug)
     watching = auditor()
-    seen = run_in_memory(spec, job, seed, watching.observe)
+    seen = run_in_memory(spec, job, seed, watching.observe, told(right, bug))
     result = watching.conclude(replace(seen, stated=stated))
     if result.claim is None or result.claim.epsilon != stated.epsilon:
         raise ValueError(
@@ -88,6 +89,13 @@ def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[
             "`scorer.stated`."
         )
     return result
+
+
+def told(right: Federation, bug: Bug | None) -> Clients:
+    """Who takes part, as the accountant is told: as it should be, or as the bug says."""
+    assert right.canary_setup is not None
+    stated = bug.kind.stated(right) if bug is not None and isinstance(bug.kind, WrongClaim) else right.participation
+    return Clients(stated, len(right.data), right.seed, right.canary_setup.schedule.pattern)
 
 
 def claimed(setting: Setting, right: Federation, bug: Bug | None) -> Claim:
