@@ -50,7 +50,7 @@ class Cohorts:
         cohort, canaries = seen.seen.cohort, seen.seen.canaries
         if cohort is None:
             return
-        if canaries.assigned is None:
+        if canaries.assigned is None and memory["canaries"].size:
             np.add.at(memory["canaries"], canaries.indices, 1)
         number, unique = seen.seen.round, np.unique(cohort)
         broken = cohort.size - unique.size + int(np.count_nonzero((unique < 0) | (unique >= subject.population)))

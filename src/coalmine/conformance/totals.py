@@ -64,9 +64,16 @@ def between_rounds(memory: Memory) -> Array:
 def products(coordinates: int, shifts: int) -> Array:
     """By shift, how many pairs of coordinates are that far apart on a circle of the transform's length."""
     length, shift = transform_length(coordinates), np.arange(shifts)
-    return np.asarray(np.maximum(coordinates - shift, 0) + np.maximum(coordinates - (length - shift), 0), dtype=np.float64)
+    return _once(np.maximum(coordinates - shift, 0.0) + np.maximum(coordinates - (length - shift), 0.0), length)
 
 
 def _inverse(power: Array, coordinates: int) -> Array:
     length = transform_length(coordinates)
-    return np.asarray(fft.irfft(power, length)[: length // 2])
+    return _once(fft.irfft(power, length)[: length // 2 + 1], length)
+
+
+def _once(by_shift: Array, length: int) -> Array:
+    """Half way round the circle, every pair was met twice."""
+    if length % 2 == 0 and by_shift.size == length // 2 + 1:
+        by_shift[-1] /= 2
+    return by_shift
