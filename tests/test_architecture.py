@@ -49,6 +49,7 @@ LAYER = {
     "scores": 4,
     "estimators": 5,
     "views": 5,
+    "conformance": 5,
     "simulation": 5,
     "histogram": 5,
     "verdict": 6,

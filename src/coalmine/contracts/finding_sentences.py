@@ -36,6 +36,10 @@ NOT_TESTED: dict[str, str | Callable[[Numbers], str]] = {
     "not-adaptive": "the clip norm is fixed",
     "one-round": "there is one round only",
     "not-described": "the mechanism does not describe this part",
+    "one-layer": "there is one layer only",
+    "few-coordinates": "the model has too few parameters for it",
+    "all-clamped": "the share of unclipped updates was at its limit in every round",
+    "no-counts": "how many updates were unclipped is not known",
 }
 
 NO_PART = ("not-described", "not-adaptive", "one-round", "one-layer")  # reasons by which a sentence is no part of a description
