@@ -151,8 +151,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("docs/conformance-calibration.md"))
     asked = parser.parse_args()
     results = Path(__file__).parent / "results" / "conformance.json"
-    found = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}  # parts that are not asked for stay
-    began, run = time.monotonic(), partial(all_of, workers=asked.workers)
+    began, found, run = time.monotonic(), {}, partial(all_of, workers=asked.workers)
     if asked.simulated:
         found["simulated"] = calibration(run("simulated", list(range(asked.simulated))))
     if asked.large:
@@ -181,6 +180,8 @@ def main() -> None:
         rows = run("twin", [(noise, 2000 + seed) for noise in TWINS for seed in range(asked.twins)])
         found["twins"] = {str(noise): dict(Counter(word for at, word in rows if at == noise)) for noise in TWINS}
     print(f"{(time.monotonic() - began) / 60:.1f} minutes")
+    if results.is_file():  # parts that were not asked for stay
+        found = json.loads(results.read_text(encoding="utf-8")) | found
     results.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     asked.output.write_text(page(found), encoding="utf-8")
     print(page(found))
