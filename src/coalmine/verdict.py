@@ -44,13 +44,14 @@ from coalmine.estimators.power import noticeable_noise_factor
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
 
 HALF_NOISE = 2.0
+ABOVE = "estimate-above-claim"
 NOTICED = 0.9  # noise of at most so many times the claimed one must have been noticed, for CONSISTENT by conformance
 PROMISED = (  # sentences of which each must have been tested
     *("noise-scale", "noise-by-round", "noise-by-layer", "noise-by-coordinate", "noise-fresh", "noise-independent"),
     *("noise-gaussian", "noise-resolution", "noise-mean", "noise-unpredictable", "earlier-rounds"),
     *("clipping", "treated-alike", "denominator", "quantile-noise", "cohorts"),
 )
-CORE = ("noise-scale", "noise-gaussian", "noise-independent", "noise-unpredictable", "clipping", "treated-alike")  # no excuse
+CORE = ("noise-scale", "noise-gaussian", "noise-independent", "noise-unpredictable", "treated-alike")  # no excuse
 STRENGTH = ("noise-scale", "noise-by-round", "noise-by-layer", "noise-by-coordinate", "quantile-noise")
 _LARGEST_FACTOR = 1e6
 Visible = Callable[[float], float]
@@ -131,7 +132,11 @@ def _settled(
     promised = conformance is not None and _promises(conformance, described) and described.epsilon <= claim.epsilon
     level = conformance.level if promised and conformance is not None else None
     if estimate is not None and _above(estimate, claim, level):
-        return replace(verdict, word="INCONCLUSIVE", code="estimate-above-claim", numbers=_interval(estimate, claim))
+        if ABOVE in verdict.code.split("+"):
+            return verdict
+        code = f"{ABOVE}+{verdict.code}" if verdict.word == "INCONCLUSIVE" else ABOVE
+        numbers = {**verdict.numbers, **_interval(estimate, claim)}
+        return replace(verdict, word="INCONCLUSIVE", code=code, numbers=numbers)
     if not promised or conformance is None or conformance.noticed_noise_factor is None:
         return verdict
     above = _interval(estimate, claim)

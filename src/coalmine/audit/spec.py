@@ -72,7 +72,7 @@ class AuditSpec:
                 f"audit: {unfit[0]!r} does not go with view {self.view!r}, whose likelihood ratios are no shifted normals "
                 "and are compared with unused directions, which had no coins; use 'band'."
             )
-        if view.maximum and bound.of_sums:
+        if view.combined == "maximum" and bound.of_sums:
             raise ValueError(f"audit: the {self.bound} bound is for sums of scores, not for the maximum of view {self.view!r}.")
         if bound.needs_coins and self.null == "empirical":
             raise ValueError("audit: one-run bounds need coins, which unused directions did not have; use null = 'theory'.")

@@ -20,7 +20,7 @@ from coalmine.estimators.power import Design
 from coalmine.histogram import count_scores
 from coalmine.nulls import describe
 from coalmine.result import AuditResult, SecondaryView
-from coalmine.scores import LIKELIHOOD_RATIO, Scores
+from coalmine.scores import Scores
 from coalmine.verdict import Visible, judge, judge_conformance
 
 POWER = 0.8
@@ -237,7 +237,7 @@ def _estimates(
     """
     if delta == 0:
         return (), {}, (Caveat("no-estimate-delta-zero"),)
-    if scores.statistic == LIKELIHOOD_RATIO:
+    if scores.likelihood_ratio:
         return (), {}, (Caveat("no-estimate-likelihood-ratio"),)
     if scores.maximum and not fit_maximum:
         return (), {}, (Caveat("no-estimate-maximum"),)

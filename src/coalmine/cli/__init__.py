@@ -179,7 +179,9 @@ def _interruptible(directory: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _say(f"coalmine: interrupted; `coalmine resume {shlex.quote(str(directory))}` goes on.", quiet=False)
+        begun = (directory / "config.toml").is_file()
+        how = f"`coalmine resume {shlex.quote(str(directory))}` goes on" if begun else "nothing was begun"
+        _say(f"coalmine: interrupted; {how}.", quiet=False)
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -59,7 +59,7 @@ def not_tested(code: str, data: Numbers) -> str:
 
 MARKS = {
     "none": "as claimed",
-    "less": "less protection than claimed",
+    "less": "less than claimed",
     "more": "more than claimed",
     "unknown": "not as claimed",
 }

@@ -37,9 +37,9 @@ def view_name(view: str, layer: str | None = None) -> str:
 
 
 def reason(code: str, numbers: Numbers) -> str:
-    """Why a verdict is what it is, in half a sentence."""
-    made = REASONS.get(code)
-    return made(numbers) if made is not None else f"for a reason that this version does not know ({code})"
+    """Why a verdict is what it is, in half a sentence; two reasons are two codes with a plus sign."""
+    known = [REASONS[each](numbers) for each in code.split("+") if each in REASONS]
+    return "; ".join(known) if known else f"for a reason that this version does not know ({code})"
 
 
 def caveat(code: str, data: Numbers) -> tuple[str, str]:
@@ -84,7 +84,7 @@ def _deviates(numbers: Numbers) -> str:
 
 def _more_noise(numbers: Numbers) -> str:
     said = f"the code adds more noise than was claimed{_both(numbers)}"
-    return f"{said} and is otherwise as described: more protection, paid for by accuracy{_interval_above(numbers)}"
+    return f"{said} and nothing else was found false: more protection, paid for by accuracy{_interval_above(numbers)}"
 
 
 def _both(numbers: Numbers) -> str:
@@ -200,7 +200,7 @@ REASONS: dict[str, Callable[[Numbers], str]] = {
     "consistent": _consistent,
     "deviates": _deviates,
     "more-noise": _more_noise,
-    "estimate-above-claim": lambda n: f"{_estimate_above(n)}; nothing that was tested confirms or explains it",
+    "estimate-above-claim": lambda n: f"{_estimate_above(n)}; nothing that was tested confirms it",
     "conforms": _conforms,
     "conforms-estimate-above": lambda n: f"{_conforms(n)}, as it does in a few of a hundred correct runs",
 }

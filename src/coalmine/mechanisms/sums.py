@@ -26,7 +26,7 @@ class FixedPointSum:
     """The sum of contributions, how many they are, and how many of them passed unclipped."""
 
     def __init__(self, dim: int, clip_norm: float):
-        self.clip_norm = _validate.positive("clip_norm", clip_norm)
+        self.clip_norm = _validate.clip_norm(clip_norm)
         self._unit = GRAIN * self.clip_norm
         self._total = np.zeros(dim, dtype=np.int64)
         self._without_noise: NDArray[np.int64] | None = None  # where clients add noise, what they would have sent without

@@ -34,6 +34,7 @@ from coalmine.contracts import (
     Observed,
     Participation,
     Public,
+    Release,
     RoundCanaries,
     ServerOptimiser,
     State,
@@ -154,6 +155,7 @@ class Federation:
         together = total.without_noise()  # what was summed, before the code under audit has the sum in its hands
         contributors, passed = total.count, total.unclipped
         release, mechanism = self.mechanism.release(_part(state, "mechanism"), total, public, self.secret)
+        self._check(release, number)
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at next
             step, server = self.server.step(_part(state, "server"), release.vector)
             parameters = state["parameters"] + step
@@ -194,6 +196,17 @@ class Federation:
             record=record,
         )
         return Round(observed, after)
+
+    def _check(self, release: Release, number: int) -> None:
+        """A mechanism may be somebody else's: what is wrong with its release is not the learning rates' fault."""
+        name, vector = type(self.mechanism).__name__, release.vector
+        if np.shape(vector) != (self.model.dim,):
+            raise ValueError(
+                f"round {number}: {name}.release gave a vector of shape {np.shape(vector)}; the model has {self.model.dim} "
+                f"parameters, so that it must be ({self.model.dim},)."
+            )
+        if not (np.isfinite(vector.min()) and np.isfinite(vector.max())):
+            raise NonFiniteError(f"round {number}: the release of {name} has NaN or infinite entries.")
 
     def _plant(self, total: FixedPointSum, taking_part: IndexArray, public: Public) -> tuple[Array, list[Compared]]:
         """Add the round's canaries; returns the inner product of each with its own contribution, and what was compared.
@@ -304,7 +317,7 @@ class Round:
 
 
 def _as_said(contribution: Contribution, unit: Array, kept: float, public: Public) -> bool:
-    """Whether a canary came out of the door as long as clipping by its length makes it, in its own direction."""
+    """Whether the client's code made of a canary what clipping by its norm makes of it: its own direction, `kept` long."""
     return length(contribution.vector - kept * unit) <= _ROUNDING * max(kept, public.clip_norm)
 
 

@@ -280,8 +280,10 @@ class _Training:
 
 def _reference_config(config: Config) -> Config:
     """What the comparison writes down as its configuration."""
-    silent = config.mechanism.model_copy(update={"noise_multiplier": 0.0})
-    return config.model_copy(update={"mechanism": silent, "canaries": config.canaries.model_copy(update={"pool": 0})})
+    changes: dict[str, Any] = {"canaries": config.canaries.model_copy(update={"pool": 0})}
+    if "noise_multiplier" in config.mechanism.options:  # else its own section does not say how to leave out the noise
+        changes["mechanism"] = config.mechanism.model_copy(update={"noise_multiplier": 0.0})
+    return config.model_copy(update=changes)
 
 
 def _evaluation(rows: Array) -> dict[str, float]:

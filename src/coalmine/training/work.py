@@ -14,7 +14,7 @@ from coalmine.clients import LocalTraining, Trainer, quiet_threads
 from coalmine.conformance import compare
 from coalmine.contracts import Array, Compared, Contribution, Description, Mechanism, Public, Streams, Vector
 from coalmine.data.dataset import FederatedDataset
-from coalmine.errors import NonFiniteError
+from coalmine.errors import CoalmineError, NonFiniteError
 from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
@@ -138,5 +138,13 @@ def look(
 def contribute(mechanism: Mechanism, update: Vector, public: Public, examples: int, secret: Streams | None) -> Contribution:
     """What a client, or a canary, adds to the sum; `secret` where the mechanism has clients add the noise."""
     if secret is None:
-        return mechanism.client(update, public, examples)
-    return mechanism.client(update, public, examples, secret=secret)  # type: ignore[call-arg]
+        found = mechanism.client(update, public, examples)
+    else:
+        found = mechanism.client(update, public, examples, secret=secret)  # type: ignore[call-arg]
+    if not isinstance(found, Contribution) or np.shape(found.vector) != update.shape:
+        given = f"a vector of shape {np.shape(found.vector)}" if isinstance(found, Contribution) else f"{found!r:.60}"
+        raise CoalmineError(
+            f"{type(mechanism).__name__}.client gave {given}; it must return a Contribution (coalmine.contracts) whose vector "
+            f"has the shape of the update, {update.shape}."
+        )
+    return found
