@@ -119,7 +119,7 @@ class LoopAudit:
         self._told, self._audit, self._description = told, audit, told.describe()
         application = Application(
             name=told.name,
-            engine="a loop",
+            engine="its own code",
             initial=np.zeros(told.dim, np.float32),
             groups=told.places,
             description=self._description,
