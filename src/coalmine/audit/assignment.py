@@ -84,9 +84,9 @@ class Assignment:
             return application.stated.epsilon
         if not application.description.has_noise:
             return None
-        sampled = self.sampled and application.rate is not None
-        pattern = Poisson(application.rate or 1.0, self.rounds) if sampled else self._pattern
-        return accounting.claim_of(application.description, pattern, delta=delta, rounds=self.rounds).epsilon
+        if self.sampled:
+            return 0.0  # it grows with the number of steps, which an engine need not know
+        return accounting.claim_of(application.description, self._pattern, delta=delta, rounds=self.rounds).epsilon
 
     def canaries(self, dim: int) -> TransformCanaries:
         """The pool, for a model of so many parameters."""

@@ -95,10 +95,10 @@ class AuditPlan:
 
     def __str__(self) -> str:
         many = f"{self.pool:,} canaries"
-        if self.claim is None or not 0 < self.claim < math.inf:
+        if self.sampled:
+            said = f"{many}, sampled as examples are, test the claim with amplification; small violations of it stay unseen"
+        elif self.claim is None or not 0 < self.claim < math.inf:
             said = f"{many}; what they can decide depends on the claim, which is not known yet"
-        elif self.sampled:
-            said = f"{many}, sampled as examples are, test the claim {self.claim:.3g}; small violations of it stay unseen"
         elif self.decides:
             said = f"{many} tell half the noise from the claim {self.claim:.3g}"
         else:
