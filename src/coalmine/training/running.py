@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from coalmine import terminal
+from coalmine.audit.conforming import Clients
 from coalmine.audit.observe import MemoryRecord, in_words
 from coalmine.audit.score import Scorer
 from coalmine.audit.session import Session
 from coalmine.audit.spec import AuditSpec
-from coalmine.contracts import Array, Mechanism, Observed, plain
+from coalmine.contracts import Array, Mechanism, Observed, Participation, plain
 from coalmine.contracts.sentences import training_words
 from coalmine.errors import CoalmineError, NonFiniteError, RunDirectoryError
 from coalmine.hooks import Hook, HookRunner, hooks_of
@@ -234,7 +235,7 @@ class _Training:
         config = self.config.model_dump(mode="json", exclude_none=True)
         about = {"directory": str(self.directory.path), "config": config, "rounds": self.job.rounds, "round": done}
         self.notify("start", about)
-        self.session.begin(self.job.initial, self.job.model.groups, self.secret_seed)
+        self.session.begin(self.job.initial, self.job.model.groups, self.secret_seed, clients=clients_of(self.job), state=state)
         if done == self.job.rounds:
             return
         accuracy, state = None, state or self.job.start()
@@ -290,15 +291,25 @@ def _evaluation(rows: Array) -> dict[str, float]:
     return {"accuracy": accuracy, "accuracy_error": error, "loss": float(loss.sum() / max(terms.sum(), 1.0))}
 
 
+def clients_of(job: Federation, participation: Participation | None = None) -> Clients:
+    """Who was to take part; `participation` where the accountant was told something else than what is done."""
+    return Clients(participation or job.participation, len(job.data), job.seed)
+
+
 def run_in_memory(
-    spec: AuditSpec, job: Federation, secret_seed: int, observe: Callable[[Observed], None] = lambda seen: None
+    spec: AuditSpec,
+    job: Federation,
+    secret_seed: int,
+    observe: Callable[[Observed], None] = lambda seen: None,
+    participation: Participation | None = None,
 ) -> Scorer:
     """All rounds in this process, nothing written: what is left is what the canaries saw.
 
-    Nothing is evaluated, and the seeds are those that `job` was made with. `observe` is shown every round.
+    Nothing is evaluated, and the seeds are those that `job` was made with. `observe` is shown every round. `participation` is
+    what the accountant was told of it, if that is not what the job does.
     """
     session, state = Session(spec, job.canary_setup, job.mechanism.describe(), MemoryRecord()), job.start()
-    session.begin(job.initial, job.model.groups, secret_seed)
+    session.begin(job.initial, job.model.groups, secret_seed, clients=clients_of(job, participation))
     with Workers(1, job.work()) as workers:
         for finished in job.rounds_from(0, state, workers):
             session.observe(finished.observed)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from coalmine.audit.spec import LEAST_POOL, SHOWN, AuditSpec
+from coalmine.audit.spec import LARGEST_LEVEL, LEAST_POOL, SHOWN, AuditSpec
+from coalmine.contracts.conformance import LEVEL
 from coalmine.mechanisms.registry import keys_of
 from coalmine.participation import PATTERNS, Pattern
 
@@ -198,6 +199,9 @@ class Audit(_Section):
     layers: bool = Field(False, description="also audit every layer of at least 500 parameters, to find where it leaks")
     unused_rows: Annotated[int, Field(ge=100, strict=True)] = Field(
         8192, description="random directions that are scored and never inserted"
+    )
+    conformance_level: Annotated[float, Field(gt=0, le=LARGEST_LEVEL)] = Field(
+        LEVEL, description="rate of false alarms of all tests together that ask whether the code does what was claimed"
     )
 
 
