@@ -41,10 +41,11 @@ class Planted:
 
 @dataclass(frozen=True)
 class Count:
-    """Examples of a step, and how many of them were short enough to pass unclipped; None: not known."""
+    """Examples of a step, how many of them were short enough to pass unclipped, and who they are; None: not known."""
 
     examples: int
     unclipped: int | None = None
+    who: IndexArray | None = None  # which of all examples, where the loader says it
 
 
 class GradientAudit:
@@ -101,7 +102,17 @@ class GradientAudit:
         part = planted.clipped.sum(axis=0, dtype=np.float64) / denominator
         canaries = RoundCanaries(planted.indices, own / denominator, part, planted.assigned)
         public = Public(number, clip_norm, denominator)
-        self.audit.observe(replace(seen, canaries=canaries, public=public, samples=tuple(samples)))
+        self.audit.observe(
+            replace(
+                seen,
+                canaries=canaries,
+                public=public,
+                samples=tuple(samples),
+                cohort=count.who,
+                count=count.examples + int(planted.indices.size),
+                unclipped=count.unclipped,
+            )
+        )
 
     def _clip_now(self, clip_norm: float) -> Clip:
         return self._clip if isinstance(self._clip.norm, tuple) else replace(self._clip, norm=clip_norm)

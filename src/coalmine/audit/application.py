@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from coalmine import _validate
+from coalmine.audit.conforming import Clients
 from coalmine.audit.observe import MemoryRecord
 from coalmine.audit.spec import AuditSpec
 from coalmine.canaries.schedule import Schedule
@@ -89,6 +90,7 @@ class Application:
     rate: float | None = None  # of Poisson sampling, where canaries can be sampled as clients or examples are
     model: Callable[[], Vector] | None = None  # parameters now, of which a release is not simply added to the last ones
     shows_model: bool = True  # whether the parameters are known
+    clients: Clients = field(default_factory=Clients)  # who was to take part, as the accountant was told
     closing: Callable[[], Mapping[str, Any]] | None = None  # facts that are known at the end, as an accountant's epsilon
 
     @property

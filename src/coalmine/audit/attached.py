@@ -175,7 +175,7 @@ class Audit:
         record = make_record(self._out, application, about, settings, self._seed)
         self._notify = HookRunner(self._hooks, record.path or Path())
         session = Session(spec, setup, application.description, record, self._notify)
-        session.begin(application.initial, application.groups, self._seed)
+        session.begin(application.initial, application.groups, self._seed, clients=application.clients)
         self._application, self._session, self._final = application, session, application.initial
         self._notify("start", {"directory": str(self._out), "config": settings, "rounds": self.rounds, "round": 0})
         self._began = time.monotonic()
@@ -208,7 +208,8 @@ class Audit:
         """What a round released."""
         session = self._begun
         if seen.round >= self.rounds and not self.sampled:
-            self._later += 1  # all canaries had their rounds
+            session.look_on(seen)  # all canaries had their rounds
+            self._later, self._result = self._later + 1, None
             return
         self._note_round(seen.round, seen.canaries.assigned)
         session.observe(seen, more=self._seconds())

@@ -13,9 +13,10 @@ from opacus.optimizers import DPOptimizer
 from coalmine import accounting
 from coalmine.adapters.gradients import GradientAudit
 from coalmine.adapters.opacus.optimizer import Steps, audited
-from coalmine.adapters.opacus.sampling import CanarySampler, with_canaries
+from coalmine.adapters.opacus.sampling import WatchedSampler, watched
 from coalmine.audit.application import Application
 from coalmine.audit.attached import Audit
+from coalmine.audit.conforming import Clients
 from coalmine.contracts import Clip, Description, Extra, Noise, Participation, Vector
 from coalmine.errors import MismatchError
 from coalmine.participation import Poisson, Repeated
@@ -42,9 +43,7 @@ class OpacusAudit:
         module, optimizer, *criterion, loader = made
         poisson = bool(options.get("poisson_sampling", True))
         setting = Setting(self._engine, module, len(loader), poisson, options.get("epochs"), options.get("noise_multiplier"))
-        drawn: CanarySampler | None = None
-        if self._audit.sampled and poisson:
-            loader, drawn = with_canaries(loader)
+        loader, drawn = watched(loader) if poisson else (loader, None)
         optimizer = _attached(optimizer, self._audit, setting, drawn)
         for each in criterion:  # of ghost clipping, whose backward pass clears gradients
             each.optimizer = optimizer
@@ -91,7 +90,7 @@ class Setting:
         return Poisson(1 / self.per_epoch, steps) if self.poisson else Repeated(-(-steps // self.per_epoch))
 
 
-def _attached(optimizer: DPOptimizer, audit: Audit, setting: Setting, drawn: CanarySampler | None) -> Any:
+def _attached(optimizer: DPOptimizer, audit: Audit, setting: Setting, drawn: WatchedSampler | None) -> Any:
     refuse(optimizer)
     groups = _groups(optimizer, setting.module)
     steps = Steps(setting.module, drawn)
@@ -105,12 +104,13 @@ def _attached(optimizer: DPOptimizer, audit: Audit, setting: Setting, drawn: Can
         knows_others=True,
         unit="example",
         rounds=setting.rounds,
-        rate=setting.rate,
+        rate=setting.rate if drawn is not None else None,
+        clients=Clients() if drawn is None else Clients(setting.participation(setting.rounds or 1), drawn.examples),
         model=lambda: _negative(optimizer),
         closing=lambda: _closing(setting, description, audit, steps.done),
     )
     gradients = GradientAudit(audit, application)
-    if drawn is not None:
+    if drawn is not None and audit.sampled:
         drawn.pool = audit.schedule.pool
     return audited(optimizer, steps.begun(gradients, description))
 

@@ -19,7 +19,7 @@ import torch
 from opacus.optimizers import DPOptimizer
 
 from coalmine.adapters.gradients import Count, GradientAudit, Planted, clipped_sum, norms_of
-from coalmine.contracts import Array, Clip, Description, Sample, Vector
+from coalmine.contracts import Array, Clip, Description, IndexArray, Sample, Vector
 from coalmine.errors import MismatchError
 
 _SMALL = 4_000_000  # numbers in the gradients of a step up to which every step is clipped here as well
@@ -49,6 +49,7 @@ class Steps:
         self.others: Array | None = None
         self.samples: list[Sample] = []
         self.clip_norm = 0.0
+        self.who: IndexArray | None = None
 
     def looked_at(self, numbers: int) -> bool:
         """Whether the examples of this step are clipped here as well."""
@@ -72,8 +73,10 @@ class Steps:
 
     def plant(self, others: Vector) -> Planted:
         """The canaries of a step; `others` is what Opacus made of the examples."""
-        drawn = None if self.drawn is None else self.drawn.next_step()
-        self.planted = self.gradients.planted(self.done, self.clip_norm, drawn)
+        batch = None if self.drawn is None else self.drawn.next_step()
+        self.who = None if batch is None else batch.examples
+        sampled = batch.canaries if batch is not None and self.gradients.audit.sampled else None
+        self.planted = self.gradients.planted(self.done, self.clip_norm, sampled)
         self.others = self.own if self.whole and self.own is not None else others.astype(np.float64)
         return self.planted
 
@@ -94,7 +97,7 @@ class Steps:
             clip_norm=self.clip_norm,
             denominator=denominator,
             others=self.others,
-            count=Count(self.examples, self.unclipped if self.whole and self.own is not None else None),
+            count=Count(self.examples, self.unclipped if self.whole and self.own is not None else None, self.who),
             samples=self.samples,
         )
         self.done += 1
