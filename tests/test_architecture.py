@@ -48,6 +48,7 @@ FLOOR = {
     "scores": 4,
     "estimators": 5,
     "views": 5,
+    "conformance": 5,
     "simulation": 5,
     "histogram": 5,
     "verdict": 6,

@@ -23,6 +23,7 @@ class Clients:
     participation: Participation | None = None
     population: int = 0
     seed: int = 0
+    canaries: Participation | None = None  # how canaries take part; None: as they do
 
 
 def make_battery(
@@ -40,6 +41,8 @@ def make_battery(
         groups,
         participation=clients.participation,
         population=clients.population,
+        canaries=clients.canaries or setup.schedule.pattern,
+        pool=setup.schedule.pool,
         rounds=setup.schedule.rounds,
         seed=clients.seed,
         kept=setup.kept,

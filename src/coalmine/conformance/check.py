@@ -28,6 +28,8 @@ class Subject:
     groups: Mapping[str, slice] = field(default_factory=dict)  # layers
     participation: Participation | None = None  # as the accountant was told
     population: int = 0
+    canaries: Participation | None = None  # how canaries take part, as the accountant was told
+    pool: int = 0
     rounds: int = 0
     seed: int = 0  # the public one, which anybody may guess
     kept: float = 1.0  # clip norms that are left of a canary
@@ -91,6 +93,7 @@ class Round:
     noise: RoundNoise | None = None
     total: Array | None = None  # the sum of all contributions
     canaries: Array | None = None  # the canaries' part of it
+    bare: Array | None = None  # noise that the mechanism adds to the clients alone, as `noise.values`
 
     @property
     def shaped(self) -> RoundNoise | None:

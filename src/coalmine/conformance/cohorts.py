@@ -41,14 +41,17 @@ class Cohorts:
             "last": np.full(subject.population, -1, np.int32),
             "sizes": np.zeros(3),
             "overlaps": np.zeros(LAGS),
+            "canaries": np.zeros(subject.pool, np.int32),
             "broken": np.zeros(2),  # draws against the constraint, the round of the last one
         }
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
-        cohort = seen.seen.cohort
+        cohort, canaries = seen.seen.cohort, seen.seen.canaries
         if cohort is None:
             return
+        if canaries.assigned is None:
+            np.add.at(memory["canaries"], canaries.indices, 1)
         number, unique = seen.seen.round, np.unique(cohort)
         broken = cohort.size - unique.size + int(np.count_nonzero((unique < 0) | (unique >= subject.population)))
         unique = unique[(unique >= 0) & (unique < subject.population)]
@@ -85,13 +88,22 @@ class Cohorts:
         if not rounds or subject.participation is None:
             return NotTested(self.key, "no-cohorts")
         broken, number = memory["broken"].tolist()
-        tails = [Tail(0.0 if broken else 1.0, "less", f"round {int(number) + 1}")]
+        tails = [Tail(0.0 if broken else 1.0, "less", f"round {int(number) + 1}"), _canaries(memory, subject)]
         sampling = subject.participation.sampling
         claimed = subject.participation.expected_size(subject.population, subject.rounds or int(rounds))
         if sampling is not None:
             claimed = sampling.rate * subject.population
             tails += _by_chance(memory, sampling, subject.population, rounds, places, squares)
         return found(self.key, worst(tails), claimed=claimed, measured=places / rounds)
+
+
+def _canaries(memory: Memory, subject: Subject) -> Tail:
+    """Whether a canary took part more often than a client may, by the account of its rounds."""
+    if subject.canaries is None or subject.canaries.sampling is not None:
+        return Tail(1.0)
+    most = subject.canaries.constraint(subject.rounds).most
+    times = memory["canaries"]
+    return Tail(0.0, "less", f"canary {int(times.argmax())}") if times.size and times.max() > most else Tail(1.0)
 
 
 def _period(number: int, constraint: PerPeriod) -> int:

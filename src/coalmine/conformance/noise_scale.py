@@ -170,8 +170,8 @@ class NoiseByCoordinate:
         return needs_noise(subject)
 
     def init(self, subject: Subject) -> Memory:
-        """Squares and numbers of coordinates that the sum leaves alone, moves little, and moves much."""
-        return {"moved": np.zeros((2, 3)), "at_least": np.zeros(1)}
+        """Squares and numbers of coordinates that the sum does not move, moves little, moves much; with canaries, without."""
+        return {"moved": np.zeros((2, 3)), "bare": np.zeros((2, 3)), "at_least": np.zeros(1)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round; squares by coordinate are in `totals`."""
@@ -181,9 +181,9 @@ class NoiseByCoordinate:
         memory["at_least"] += float(noise.at_least)
         if seen.total is None:
             return
-        size, squares = np.abs(seen.total), np.square(noise.values)
-        kind = (size > 0).astype(np.int8) + (size > size.mean())
-        memory["moved"] += [np.bincount(kind, squares, 3), np.bincount(kind, minlength=3)]
+        memory["moved"] += _by_size(noise.values, seen.total)
+        if seen.bare is not None:
+            memory["bare"] += _by_size(seen.bare, seen.total - (0.0 if seen.canaries is None else seen.canaries))
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst of all."""
@@ -192,9 +192,10 @@ class NoiseByCoordinate:
             return NotTested(self.key, "noise-too-small")
         lower_only = bool(memory["at_least"][0])
         tails = [*self._extremes(squares, rounds, lower_only), *self._shares(squares, rounds, lower_only)]
-        for name, total, size in zip(("unmoved", "little moved", "much moved"), *memory["moved"], strict=True):
-            if size:
-                tails.append(both_sides(*chi_square(total, size), f"coordinates {name}", lower_only=lower_only))
+        for kept, how in (("moved", ""), ("bare", ", without canaries")):
+            for name, total, size in zip(("unmoved", "little moved", "much moved"), *memory[kept], strict=True):
+                if size:
+                    tails.append(both_sides(*chi_square(total, size), f"coordinates {name}{how}", lower_only=lower_only))
         silent = int(np.count_nonzero(squares < 1e-12 * rounds))
         return found(self.key, worst(tails), claimed=0.0, measured=float(silent), without_noise=silent)
 
@@ -212,6 +213,13 @@ class NoiseByCoordinate:
             few, many = binomial(below, squares.size, share)  # many coordinates with little noise: less
             tails.append(both_sides(many, few, lower_only=lower_only))
         return tails
+
+
+def _by_size(noise: Array, total: Array) -> list[Array]:
+    """Squares and numbers of coordinates by how much the sum moves them: not at all, less than on average, more."""
+    size = np.abs(total)
+    kind = (size > 0).astype(np.int8) + (size > size.mean())
+    return [np.asarray(np.bincount(kind, weights, 3), np.float64) for weights in (np.square(noise), np.ones(noise.size))]
 
 
 SCALE: tuple[Check, ...] = (NoiseScale(), NoiseByRound(), NoiseByLayer(), NoiseByCoordinate())

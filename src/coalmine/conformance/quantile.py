@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
-from coalmine.conformance.laws import Tail, both_sides, chi_square, normal, worst
+from coalmine.conformance.laws import both_sides, chi_square, normal, worst
 from coalmine.contracts import Extra, Finding, NotTested
 
 KIND = "quantile"
@@ -23,7 +23,7 @@ _CLAMPED = 1e-9
 
 
 class QuantileNoise:
-    """Σ x² over the rounds: chi-square; and Σ x."""
+    """How small and how large |x| is over the rounds (Fisher's sum of logarithms), and the sum of x."""
 
     key: ClassVar[str] = "quantile-noise"
 
@@ -33,7 +33,7 @@ class QuantileNoise:
 
     def init(self, subject: Subject) -> Memory:
         """The last round: clip norm, centred count, denominator; then the scores, and the noise in counts."""
-        return {"last": np.zeros(0), "scores": np.zeros(0), "noise": np.zeros(0), "clamped": np.zeros(1)}
+        return {"last": np.zeros(0), "scores": np.zeros((2, 0)), "noise": np.zeros(0), "clamped": np.zeros(1)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """A round ends the one before: its clip norm says what the share was."""
@@ -46,7 +46,8 @@ class QuantileNoise:
             noise = (share - 0.5) * divisor - centred
             if _CLAMPED < share < 1 - _CLAMPED:
                 edges = ((-divisor / 2 - centred) / extra.noise, (divisor / 2 - centred) / extra.noise)
-                memory["scores"] = np.append(memory["scores"], _score(noise / extra.noise, *edges))
+                pair = [[_score(noise / extra.noise, *edges)], [_size(noise / extra.noise, *edges)]]
+                memory["scores"] = np.hstack([memory["scores"], pair])
                 memory["noise"] = np.append(memory["noise"], noise)
             else:
                 memory["clamped"] += 1
@@ -58,11 +59,13 @@ class QuantileNoise:
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The noise on the number of unclipped updates."""
-        scores, extra = memory["scores"], _extra(subject)
+        (scores, sizes), extra = memory["scores"], _extra(subject)
         if not scores.size or extra is None:
             return NotTested(self.key, "all-clamped" if memory["clamped"][0] else "no-counts")
-        tail = both_sides(*chi_square(float(np.square(scores).sum()), scores.size))
-        tails = [tail, Tail(normal(float(scores.sum() / math.sqrt(scores.size))).p_value)]
+        small, large = (-2 * float(np.log(np.clip(each, 1e-300, 1.0)).sum()) for each in (sizes, 1 - sizes))
+        count = 2 * scores.size
+        tails = [both_sides(chi_square(small, count)[1], chi_square(large, count)[1])]
+        tails.append(normal(float(scores.sum() / math.sqrt(scores.size))))
         measured = float(np.sqrt(np.mean(np.square(memory["noise"]))))
         return found(self.key, worst(tails), claimed=extra.noise, measured=measured, clamped=int(memory["clamped"][0]))
 
@@ -77,6 +80,12 @@ def _score(value: float, low: float, high: float) -> float:
         return -_score(-value, -high, -low)
     share = (ndtr(value) - ndtr(low)) / (ndtr(high) - ndtr(low))
     return float(np.clip(ndtri(min(max(share, 0.0), 1.0)), -38.0, 38.0))
+
+
+def _size(value: float, low: float, high: float) -> float:
+    """P(|X| <= |value|) of a normal X that is cut to (low, high)."""
+    inside = [float(np.clip(each, low, high)) for each in (-abs(value), abs(value))]
+    return float((ndtr(inside[1]) - ndtr(inside[0])) / (ndtr(high) - ndtr(low)))
 
 
 QUANTILE: tuple[Check, ...] = (QuantileNoise(),)

@@ -80,7 +80,7 @@ class Residuals:
         if not description.has_noise:
             return about
         noise = self._noise(memory, seen, about)
-        return Round(seen, clip, divisor, noise, total, part)
+        return Round(seen, clip, divisor, noise, total, part, self._bare(seen, about))
 
     def _noise(self, memory: Memory, seen: Observed, about: Round) -> RoundNoise | None:
         released = self._taken(seen.release.vector)
@@ -98,6 +98,15 @@ class Residuals:
         if seen.canaries.fitted:  # the span of the canaries was projected out
             z *= math.sqrt(self.subject.dim / max(self.subject.dim - seen.canaries.indices.size, 1))
         return RoundNoise(z, _moments(z, self.places), at_least or floor_only, rounding)
+
+    def _bare(self, seen: Observed, about: Round) -> Array | None:
+        """The noise that is added to the clients alone, where a release of them was made for that."""
+        told = self.subject.description.noise
+        fixed = self.subject.description.denominator == "expected" and seen.covariance is None
+        if seen.bare is None or about.total is None or told is None or told.coordinates.kind != "isotropic" or not fixed:
+            return None
+        clients = about.total - (0.0 if about.canaries is None else about.canaries)
+        return np.asarray((self._taken(seen.bare) * (about.denominator / about.clip_norm) - clients) / told.multiplier)
 
     def _standardised(self, memory: Memory, residual: Array, seen: Observed, about: Round) -> tuple[Array, bool]:
         """(standard normal under the description, whether it may be larger)."""

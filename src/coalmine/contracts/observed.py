@@ -62,6 +62,7 @@ class Observed:
         samples     updates, before and after clipping; or the numbers that come of comparing them
         cohort      positions of the clients that were drawn; None: not known
         count       contributions that were summed, canaries included; None: not known
+        bare        mean of updates: what the mechanism makes of the clients alone, without canaries; released to nobody
         unclipped   updates among them that were no longer than the clip norm, counted by the trainer and not by the mechanism
         covariance  of a mechanism whose noise depends on the data; the auditor's, never published
 
@@ -76,6 +77,7 @@ class Observed:
     public: Public | None = None
     releases: int = 1
     samples: tuple[Sample | Compared, ...] = ()
+    bare: Vector | None = None
     cohort: IndexArray | None = None
     count: int | None = None
     unclipped: int | None = None

@@ -40,6 +40,12 @@ class FixedPointSum:
         found._total, found.count, found.unclipped = total.astype(np.int64), count, unclipped
         return found
 
+    def copy(self) -> FixedPointSum:
+        """The same sum, to go on with on its own."""
+        made = FixedPointSum.of(self._total.copy(), self.clip_norm, self.count, self.unclipped)
+        made._without_noise = None if self._without_noise is None else self._without_noise.copy()
+        return made
+
     def add(self, contribution: Contribution) -> None:
         """One more client or canary."""
         noise_free = contribution.without_noise

@@ -149,6 +149,7 @@ class Federation:
             total.merge(outcome.total)
         clients = total.without_noise()
         unclipped_clients = total.unclipped
+        alone = total.copy() if number + 1 == self.rounds and self.canary_setup else None
         own, looked_at = self._plant(total, taking_part, public)
         together = total.without_noise()  # what was summed, before the code under audit has the sum in its hands
         contributors, passed = total.count, total.unclipped
@@ -189,6 +190,7 @@ class Federation:
             cohort=drawn,
             count=int(cohort.size + taking_part.size),
             unclipped=self._unclipped(outcomes, taking_part.size),
+            bare=None if alone is None else self._bare(_part(state, "mechanism"), alone, public),
             record=record,
         )
         return Round(observed, after)
@@ -254,6 +256,15 @@ class Federation:
             )
             for first in range(0, len(users), size)
         ]
+
+    def _bare(self, state: State, alone: FixedPointSum, public: Public) -> Vector | None:
+        """What the mechanism makes of the last round's clients alone, with noise of its own, for tests: released to nobody.
+
+        Canaries move every coordinate; code that leaves out the noise where nothing moves shows it only without them.
+        """
+        if self._noise_of_clients or not self.described.has_noise or not self.described.fresh:
+            return None
+        return self.mechanism.release(state, alone, public, partial(self.secret, "without canaries"))[0].vector
 
     def _compared(self, count: int, whose: str, number: int) -> list[int]:
         """Whose contributions are compared with the clip of their updates in this round: a secret handful, or all clients."""

@@ -24,7 +24,7 @@ from coalmine.audit.observe import MemoryRecord, in_words
 from coalmine.audit.score import Scorer
 from coalmine.audit.session import Session
 from coalmine.audit.spec import AuditSpec
-from coalmine.contracts import Array, Mechanism, Observed, Participation, plain
+from coalmine.contracts import Array, Mechanism, Observed, plain
 from coalmine.contracts.sentences import training_words
 from coalmine.errors import CoalmineError, NonFiniteError, RunDirectoryError
 from coalmine.hooks import Hook, HookRunner, hooks_of
@@ -291,9 +291,9 @@ def _evaluation(rows: Array) -> dict[str, float]:
     return {"accuracy": accuracy, "accuracy_error": error, "loss": float(loss.sum() / max(terms.sum(), 1.0))}
 
 
-def clients_of(job: Federation, participation: Participation | None = None) -> Clients:
-    """Who was to take part; `participation` where the accountant was told something else than what is done."""
-    return Clients(participation or job.participation, len(job.data), job.seed)
+def clients_of(job: Federation) -> Clients:
+    """Who is to take part."""
+    return Clients(job.participation, len(job.data), job.seed)
 
 
 def run_in_memory(
@@ -301,15 +301,15 @@ def run_in_memory(
     job: Federation,
     secret_seed: int,
     observe: Callable[[Observed], None] = lambda seen: None,
-    participation: Participation | None = None,
+    clients: Clients | None = None,
 ) -> Scorer:
     """All rounds in this process, nothing written: what is left is what the canaries saw.
 
-    Nothing is evaluated, and the seeds are those that `job` was made with. `observe` is shown every round. `participation` is
-    what the accountant was told of it, if that is not what the job does.
+    Nothing is evaluated, and the seeds are those that `job` was made with. `observe` is shown every round. `clients`
+    is what the accountant was told of who takes part, if that is not what the job does.
     """
     session, state = Session(spec, job.canary_setup, job.mechanism.describe(), MemoryRecord()), job.start()
-    session.begin(job.initial, job.model.groups, secret_seed, clients=clients_of(job, participation))
+    session.begin(job.initial, job.model.groups, secret_seed, clients=clients or clients_of(job))
     with Workers(1, job.work()) as workers:
         for finished in job.rounds_from(0, state, workers):
             session.observe(finished.observed)
