@@ -22,8 +22,7 @@ from coalmine.audit.attached import Audit
 from coalmine.contracts import Array, Clip, IndexArray, Public, RoundCanaries, Sample, Vector
 from coalmine.errors import MismatchError, NonFiniteError
 
-_NEGATIVE, _CLEARLY = -5.0, 5.0  # standard errors
-_AGREE = 0.25  # by how much the canaries' and the examples' scale may differ and still be one scale
+_CLEARLY = 5.0  # standard errors
 _FAR = 2.0  # factor of a scale that is not a matter of chance
 
 
@@ -153,31 +152,34 @@ def _factors(rows: Vector, clip_norm: float) -> Vector:
 def check_scale(planted: Planted, total: Vector, others: Array | None) -> None:
     """In the first step: does the release have the sign and the scale that were stated? `total` is n · release.
 
-    The release is regressed on what the canaries add, and on what the examples add. With the stated scale both coefficients
-    are 1, up to the noise; of a fault in clipping the two differ, and that is for the audit to say.
+    It is regressed on what canaries and examples add together: with the stated scale the coefficient is 1, up to the noise. A
+    fault in clipping shows in two coefficients, of canaries and of examples, that differ; that is for the audit to say.
     """
     canaries = planted.clipped.sum(axis=0, dtype=np.float64)
-    found = [_coefficient(total, part) for part in (canaries, others) if part is not None and np.any(part)]
-    if not found:
+    parts = [part for part in (canaries, others) if part is not None and np.any(part)]
+    if not parts:
         return
-    (first, error), *rest = found
-    if first / max(error, 1e-30) < _NEGATIVE:
+    (scale, error), *_ = _coefficients(total, [np.sum(parts, axis=0)])
+    if scale < -_CLEARLY * error:
         raise MismatchError(
-            "the canaries of the first step are in the release with the opposite sign: hand over the noisy gradient, "
+            "the gradients of the first step are in the release with the opposite sign: hand over the noisy gradient, "
             "not the step that is added to the model."
         )
-    second = rest[0][0] if rest else first
-    agree = abs(first - second) < _AGREE * abs(first)
-    if first > _CLEARLY * error and agree and not 1 / _FAR < first < _FAR:
+    (first, one), *rest = _coefficients(total, parts)
+    second, other = rest[0] if rest else (first, one)
+    agree = abs(first - second) < _CLEARLY * np.hypot(one, other)
+    if scale > _CLEARLY * error and agree and not 1 / _FAR < scale < _FAR:
         raise MismatchError(
-            f"the release of the first step is {first:.3g} times what was stated: give scale=..., by which the sum of clipped "
+            f"the release of the first step is {scale:.3g} times what was stated: give scale=..., by which the sum of clipped "
             "gradients is multiplied (1/batch for a mean, 1 for a sum)."
         )
 
 
-def _coefficient(total: Vector, part: Array) -> tuple[float, float]:
-    """(coefficient, its standard error) of a regression through the origin."""
-    square = float(part @ part)
-    coefficient = float(total @ part) / square
-    rest = total - coefficient * part
-    return coefficient, float(np.sqrt(rest @ rest / max(total.size - 1, 1) / square))
+def _coefficients(total: Vector, parts: Sequence[Array]) -> list[tuple[float, float]]:
+    """(coefficient, its standard error) of every part, by least squares."""
+    columns = np.stack(parts, axis=1)
+    inverse = np.linalg.pinv(columns.T @ columns)
+    found = inverse @ (columns.T @ total)
+    rest = total - columns @ found
+    spread = float(rest @ rest) / max(total.size - len(parts), 1)
+    return [(float(each), float(np.sqrt(spread * inverse[place, place]))) for place, each in enumerate(found)]

@@ -115,9 +115,7 @@ def _vector(release: Any, dim: int) -> Vector:
         parts = [part.detach().to("cpu") for part in parts]
     vector: Vector = np.concatenate([np.asarray(part).reshape(-1) for part in parts])
     if vector.shape != (dim,) or not np.issubdtype(vector.dtype, np.floating):
-        raise ValueError(
-            f"the step returned {vector.size} numbers of type {vector.dtype}; one float for each of {dim} parameters."
-        )
+        raise ValueError(f"the step returned {vector.size} numbers of type {vector.dtype}; it must return {dim} floats.")
     if not np.isfinite(vector).all():
         raise AssertionError("the step returned NaN or infinity for finite gradients.")
     return vector
