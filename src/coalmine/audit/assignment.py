@@ -50,6 +50,11 @@ class Assignment:
         return self._rounds
 
     @property
+    def settled(self) -> bool:
+        """Whether the number of rounds is known, or all of them count."""
+        return self._rounds is not None or self.sampled
+
+    @property
     def schedule(self) -> Schedule:
         """The rounds and the coins, as they were drawn."""
         if self._schedule is None:

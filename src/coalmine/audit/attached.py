@@ -129,6 +129,11 @@ class Audit:
         return self._who.rounds
 
     @property
+    def settled(self) -> bool:
+        """Whether every round must be audited: their number was given, or canaries are sampled in all of them."""
+        return self._who.settled
+
+    @property
     def sampled(self) -> bool:
         """Whether canaries are sampled as examples are, in rounds that the adversary does not know."""
         return self._who.sampled

@@ -144,6 +144,8 @@ def training_words(facts: Numbers) -> dict[str, str]:
     words = {}
     if engine is not None:
         words["training"] = f"{head}{facts['model']} on {engine}"
+        if facts.get("audited_every"):
+            words["training"] += f"; one of {facts['audited_every']} {steps} is audited"
         if facts.get("later_rounds"):
             words["training"] += f"; {facts['later_rounds']} more {steps} without canaries"
         if "epsilon_of_clients" in facts:

@@ -22,6 +22,7 @@ from coalmine.errors import MismatchError
 from coalmine.participation import Poisson, Repeated
 
 _FEWEST = 20  # steps over which canaries are spread, where an epoch has fewer
+_LARGE, _EVERY = 50_000, 16  # in models of so many parameters one step of so many is audited
 _DISTRIBUTED = ("Distributed", "FSDP")  # in the names of Opacus's optimizers of several processes
 
 
@@ -93,7 +94,9 @@ class Setting:
 def _attached(optimizer: DPOptimizer, audit: Audit, setting: Setting, drawn: WatchedSampler | None) -> Any:
     refuse(optimizer)
     groups = _groups(optimizer, setting.module)
-    steps = Steps(setting.module, drawn)
+    large = sum(parameter.numel() for parameter in optimizer.params) >= _LARGE
+    every = _EVERY if large and setting.rounds is not None and not audit.settled else 1
+    steps = Steps(setting.module, drawn, every)
     description = describe(optimizer, setting.noise)
     application = Application(
         name=f"{type(optimizer).__name__} around {type(optimizer.original_optimizer).__name__}",
@@ -103,11 +106,12 @@ def _attached(optimizer: DPOptimizer, audit: Audit, setting: Setting, drawn: Wat
         description=description,
         knows_others=True,
         unit="example",
-        rounds=setting.rounds,
+        rounds=None if setting.rounds is None else max(setting.rounds // every, _FEWEST),
+        facts={"audited_every": every} if every > 1 else {},
         rate=setting.rate if drawn is not None else None,
         clients=Clients() if drawn is None else Clients(setting.participation(setting.rounds or 1), drawn.examples),
         model=lambda: _negative(optimizer),
-        closing=lambda: _closing(setting, description, audit, steps.done),
+        closing=lambda: _closing(setting, description, audit, steps.taken),
     )
     gradients = GradientAudit(audit, application)
     if drawn is not None and audit.sampled:

@@ -18,12 +18,13 @@ import numpy as np
 import torch
 from opacus.optimizers import DPOptimizer
 
+from coalmine._random import stream
 from coalmine.adapters.gradients import Count, GradientAudit, Planted, clipped_sum, norms_of
 from coalmine.contracts import Array, Clip, Description, IndexArray, Sample, Vector
 from coalmine.errors import MismatchError
 
-_SMALL = 4_000_000  # numbers in the gradients of a step up to which every step is clipped here as well
-_EVERY = 16  # else one step of so many
+_LARGE = 4_000_000  # numbers in the gradients of a step, above which
+_SOME = 4  # one of so many audited steps is clipped here as well
 _KEPT = ("sample_size", "unclipped_num")  # that adaptive clipping counts
 _NAME = "_coalmine_steps"  # in the state of the optimizer
 
@@ -31,9 +32,9 @@ _NAME = "_coalmine_steps"  # in the state of the optimizer
 class Steps:
     """What is known of the steps of one training."""
 
-    def __init__(self, module: Any, drawn: Any = None):
-        self.module, self.drawn = module, drawn
-        self.done, self.failed = 0, False
+    def __init__(self, module: Any, drawn: Any = None, every: int = 1):
+        self.module, self.drawn, self.every = module, drawn, every
+        self.taken, self.done, self.failed = 0, 0, False  # all steps; those that were audited
         self._clear()
 
     def begun(self, gradients: GradientAudit, description: Description) -> Steps:
@@ -51,9 +52,20 @@ class Steps:
         self.clip_norm = 0.0
         self.who: IndexArray | None = None
 
-    def looked_at(self, numbers: int) -> bool:
-        """Whether the examples of this step are clipped here as well."""
-        return numbers <= _SMALL or self.done % _EVERY == 0
+    @property
+    def active(self) -> bool:
+        """Whether this step is audited: of large models one of every so many, which only the secret knows."""
+        if self.failed or self.every == 1:
+            return not self.failed
+        block, place = divmod(self.taken, self.every)
+        seed = int(self.gradients.audit.fingerprint, 16)
+        return place == int(stream(seed, "audited steps", block).integers(self.every))
+
+    def passed(self) -> None:
+        """A step that is not audited: its batch is forgotten."""
+        self.taken += 1
+        if self.drawn is not None and not self.failed:
+            self.drawn.next_step()
 
     def look(self, optimizer: Any) -> None:
         """The examples of a physical batch, before Opacus clips them."""
@@ -62,7 +74,7 @@ class Steps:
         count = len(samples[0])
         self.examples += count
         self.rows: Vector | None = None
-        if not self.looked_at(count * self.gradients.dim):
+        if count * self.gradients.dim > _LARGE and self.done % _SOME:
             self.whole = False
             return
         self.rows = torch.cat([each.reshape(count, -1) for each in samples], dim=1).detach().to("cpu").float().numpy()
@@ -100,7 +112,7 @@ class Steps:
             count=Count(self.examples, self.unclipped if self.whole and self.own is not None else None, self.who),
             samples=self.samples,
         )
-        self.done += 1
+        self.done, self.taken = self.done + 1, self.taken + 1
         self._clear()
 
     @contextmanager
@@ -141,8 +153,12 @@ class _Watched:
         """As Opacus does; then the release is looked at."""
         steps: Steps = vars(self)[_NAME]
         noise, accounted = float(self.noise_multiplier), steps.description.noise  # type: ignore[attr-defined]
+        active = steps.active
         done = super().pre_step(closure)  # type: ignore[misc]
-        if done and not steps.failed:
+        if done and not active:
+            with steps.safely():
+                steps.passed()
+        elif done and not steps.failed:
             with steps.safely():
                 told = {accounted.accounted, accounted.multiplier} if accounted is not None else set()
                 if not any(np.isclose(noise, each) for each in told):
@@ -167,7 +183,7 @@ class _Canaries(_Watched):
     def clip_and_accumulate(self) -> None:
         """As Opacus does; in the last physical batch of a step once more, with canaries."""
         steps: Steps = vars(self)[_NAME]
-        if steps.failed:
+        if not steps.active:
             return super().clip_and_accumulate()  # type: ignore[misc,no-any-return]
         with steps.safely():
             steps.look(self)
@@ -220,7 +236,7 @@ class _GhostCanaries(_Watched):
         """As Opacus does; in the last physical batch of a step canaries are added."""
         steps: Steps = vars(self)[_NAME]
         super().accumulate()  # type: ignore[misc]
-        if steps.failed:
+        if not steps.active:
             return
         with steps.safely():
             steps.clip_norm = float(self.max_grad_norm)  # type: ignore[attr-defined]
