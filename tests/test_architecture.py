@@ -62,6 +62,7 @@ LAYER = {
     "zoo": 10,
     "papers": 10,
     "selftest": 10,
+    "testing": 10,
     "front": 10,
     "cli": 11,
     "__main__": 12,
@@ -264,6 +265,7 @@ NOISE_EXCEPTIONS = {
     "adapters.flower.reading": "Flower's own strategies have an attribute of that name, and applications state it",
     "adapters.flower.legacy": "asks `reading` for what Flower's strategy says",
     "adapters.flower.strategy": "asks `reading` for what Flower's strategy says",
+    "adapters.opacus.engine": "Opacus's own optimizers have an attribute of that name",
 }
 
 

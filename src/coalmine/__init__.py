@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from coalmine.accounting.claims import calibrate_noise as calibrate_noise
     from coalmine.accounting.claims import claim as claim
     from coalmine.accounting.claims import claimed_delta as claimed_delta
-    from coalmine.audit.attached import Audit as Audit
+    from coalmine.adapters.door import Audit as Audit
     from coalmine.audit.statements import audit_scores as audit_scores
     from coalmine.canaries.sphere import SphereCanaries as SphereCanaries
     from coalmine.canaries.transform import TransformCanaries as TransformCanaries
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "accounting.claims": ("calibrate_noise", "claim", "claimed_delta"),
-    "audit.attached": ("Audit",),
+    "adapters.door": ("Audit",),
     "audit.statements": ("audit_scores",),
     "canaries.sphere": ("SphereCanaries",),
     "canaries.transform": ("TransformCanaries",),
