@@ -33,7 +33,7 @@ def converted(curve: Curve, delta: float, most: float, conversion: str = "mirono
 
     >>> epsilon, order = converted(lambda order: order * 0.02, 1e-5, math.inf)
     >>> round(epsilon, 6), round(order, 4)                      # rho + 2 sqrt(rho log(1/delta)) with rho = 0.02
-    (0.979707, 24.9924)
+    (0.979705, 24.9926)
     """
     _validate.one_of("conversion", conversion, CONVERSIONS)
     rest = _mironov if conversion == "mironov" else _tight

@@ -16,8 +16,8 @@ Three curves by name:
   does not hold, since positive parts of matrices are not monotone.
 * `printed`: the last row of Table 1, half of what Theorem 4 proves. Not proved; for comparison alone.
 * `tight`: a proof by the Lipschitz bound. x -> max(x, sigma²) is 1-Lipschitz, so a replaced example changes the lifted
-  covariance by at most sqrt(2) C²/(BD) in Frobenius norm: after whitening by q = sqrt(2) C² / (BD N sigma²). With s = alpha - 1 and
-  h(e) = -(log(1 - s e) + s log(1 + e)) / 2, the worst change has all of q in one direction:
+  covariance by at most sqrt(2) C²/(BD) in Frobenius norm: after whitening by q = sqrt(2) C² / (BD N sigma²). With
+  s = alpha - 1 and h(e) = -(log(1 - s e) + s log(1 + e)) / 2, the worst change has all of q in one direction:
 
       epsilon_alpha = alpha M² / (2 (1 - s q)) + h(±q) / s,     M² = 4 C² / (D² N sigma²),     s q < 1,
 
@@ -110,19 +110,60 @@ class WaterFillingEvent:
         return converted_delta(lambda order: rounds * self.curve(order), epsilon, self.most, conversion)
 
     def describe(self, count: int | None = None) -> Description:
-        """As a description; accounted in units of what one example adds, the multiplier in clip norms."""
-        least = math.sqrt(self.users * self.floor)
+        """As a description: everything in units of what one example adds to the sum at most, C/D."""
+        least = math.sqrt(self.users * self.floor) * self.examples / self.clip_norm
         return Description(
-            clip=Clip(self.clip_norm, over="example"),
+            clip=Clip(self.clip_norm / self.examples, over="example"),
             noise=Noise(
-                accounted=least * self.examples / self.clip_norm,
-                multiplier=least / self.clip_norm,
-                coordinates=AtLeast(least / self.clip_norm),
+                accounted=least,
+                multiplier=least,
+                coordinates=AtLeast(least),
                 added_by=ByClients(count or round(self.users), round(self.users)),
             ),
             denominator="none",
             examples=Examples(self.examples, round(self.batch), "gaussian"),
         )
+
+
+@dataclass(frozen=True)
+class LiftedEvent:
+    """Several rounds of water-filling noise as an accountant's event: the interface of `coalmine.accounting.events.Event`."""
+
+    one: WaterFillingEvent
+    rounds: int
+    relation: Literal["add-or-remove-one", "replace-one"]
+    noise: float
+    accountant: str = "water-filling"
+    sampling: None = None
+
+    @staticmethod
+    def of(description: Description, rounds: int, relation: Any) -> LiftedEvent:
+        """Of a description whose examples have Gaussian weights; an example that is left out has a zero gradient."""
+        said, examples, norm = description.noise, description.examples, description.clip.norm
+        if said is None or examples is None or not isinstance(norm, float):
+            raise ValueError("Gaussian weights are accounted for with a fixed clip norm, noise, and examples alone.")
+        share = (said.coordinates.floor * norm) ** 2
+        played = "replace-one" if relation == "replace-one" else "zero-out"
+        one = WaterFillingEvent(norm * examples.count, examples.count, examples.batch, 1, share, "tight", played)
+        return LiftedEvent(one, rounds, relation, said.accounted)
+
+    @property
+    def gap(self) -> float:
+        """mu of the means alone: what is measured may be larger, since the covariance changes too."""
+        return math.sqrt(self.rounds * self.one.shape[0])
+
+    def with_noise(self, noise: float) -> LiftedEvent:
+        """The same with other noise."""
+        one = replace(self.one, floor=self.one.floor * (noise / self.noise) ** 2)
+        return replace(self, one=one, noise=noise)
+
+    def epsilon(self, delta: float) -> float:
+        """The epsilon at this delta."""
+        return self.one.epsilon(delta, self.rounds, "tight")
+
+    def delta(self, epsilon: float) -> float:
+        """The delta at this epsilon."""
+        return self.one.delta(epsilon, self.rounds, "tight")
 
 
 def claim_waterfilling(

@@ -21,6 +21,7 @@ from coalmine.contracts import Array
 from coalmine.errors import NonFiniteError
 
 _LEAST = {4: 1e-6, 8: 1e-12}  # by bytes of a float: smaller eigenvalues of a Gram matrix, relative to the largest, are rounding
+_COLUMNS = 1 << 14
 LARGEST_SIDE = 5_000  # of the smaller side of G: beyond it the decomposition takes minutes
 
 
@@ -42,7 +43,8 @@ def leverages(gradients: ArrayLike, tolerance: float | None = None) -> Array:
     left = left[:, values > least * values[0]]
     if basis is not None:
         left = basis @ left
-    return np.asarray(np.minimum(np.einsum("ij,ij->i", left, left), 1.0))
+    found = np.minimum(np.einsum("ij,ij->i", left, left), 1.0)
+    return np.where(rows.any(axis=1), found, 0.0)
 
 
 def outside_span(gradients: ArrayLike, others: ArrayLike, tolerance: float = 1e-9) -> Any:
@@ -113,8 +115,7 @@ class Spectrum:
         """`gradients` has clipped rows; the covariance is GᵀG times `scale`, 1/(BD)."""
         self.gradients = gradients
         self.scale = scale
-        gram = gradients @ gradients.T
-        values, vectors = np.linalg.eigh(gram.astype(np.float64))
+        values, vectors = np.linalg.eigh(_gram(gradients))
         least = _LEAST[gradients.dtype.itemsize] * float(values[-1]) if len(values) else 0.0
         kept = values > max(least, 0.0)
         self.eigenvalues = values[kept] * scale  # rising; the others are zero
@@ -134,6 +135,15 @@ class Spectrum:
         """The eigenvectors asked for, as columns."""
         vectors = self._vectors if where is None else self._vectors[:, where]
         return np.asarray(self.gradients.T @ vectors, np.float64)
+
+
+def _gram(gradients: NDArray[Any]) -> Array:
+    """G Gᵀ in float64, of some columns at a time: rounding of float32 would be seen as eigenvalues."""
+    gram = np.zeros((len(gradients), len(gradients)))
+    for start in range(0, gradients.shape[1], _COLUMNS):
+        part = gradients[:, start : start + _COLUMNS].astype(np.float64)
+        gram += part @ part.T
+    return gram
 
 
 def _rows(name: str, value: ArrayLike, tolerance: float | None) -> tuple[Array, float]:

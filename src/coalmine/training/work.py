@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coalmine._random import stream
 from coalmine.clients import LocalTraining, Trainer, quiet_threads
+from coalmine.clients.local_training import Update
 from coalmine.contracts import Array, Contribution, Mechanism, Public, Streams, Vector
-from coalmine.data.dataset import FederatedDataset
+from coalmine.data.dataset import Examples, FederatedDataset
 from coalmine.errors import NonFiniteError
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
@@ -71,12 +74,12 @@ class Work:
     def _train(self, task: ClientBatch) -> Outcome:
         total = FixedPointSum(self.model.dim, task.public.clip_norm)
         cohort = [self.data.examples_of(user) for user in task.users]
-        orders = [stream(self.seed, "order of examples", task.public.round, user) for user in task.users]
         rows = []
-        for user, own, update in zip(task.users, cohort, self.trainer.updates(task.parameters, cohort, orders), strict=True):
+        for user, own, update in zip(task.users, cohort, self._updates(task, cohort), strict=True):
             try:
                 streams = None if self.secret is None else partial(self.secret, "noise of a client", task.public.round, user)
-                total.add(contribute(self.mechanism, update.vector, task.public, len(own), streams))
+                single = self.trainer.single_updates(task.parameters, own) if self._of_examples else None
+                total.add(contribute(self.mechanism, update.vector, task.public, len(own), streams, single))
             except NonFiniteError as error:
                 raise NonFiniteError(
                     f"round {task.public.round}, client {user!r}: {str(error).rstrip('.')}. Nothing of this round was "
@@ -84,6 +87,15 @@ class Work:
                 ) from None
             rows.append((update.loss, update.steps, update.examples))
         return Outcome(total, np.array(rows, dtype=np.float64))
+
+    @cached_property
+    def _of_examples(self) -> bool:
+        return self.mechanism.describe().examples is not None
+
+    def _updates(self, task: ClientBatch, cohort: Sequence[Examples]) -> Iterator[Update]:
+        """The update of each client; where single examples are protected, that of one step over all of them."""
+        orders = [stream(self.seed, "order of examples", task.public.round, user) for user in task.users]
+        return self.trainer.updates(task.parameters, cohort, orders)
 
     def _evaluate(self, task: Evaluate) -> Outcome:
         data = self.held_out
@@ -94,8 +106,20 @@ class Work:
         return Outcome(FixedPointSum(0, 1.0), np.array(rows, dtype=np.float64))
 
 
-def contribute(mechanism: Mechanism, update: Vector, public: Public, examples: int, secret: Streams | None) -> Contribution:
-    """What a client, or a canary, adds to the sum; `secret` where the mechanism has clients add the noise."""
+def contribute(
+    mechanism: Mechanism,
+    update: Vector,
+    public: Public,
+    examples: int,
+    secret: Streams | None,
+    own: NDArray[np.float32] | None = None,
+) -> Contribution:
+    """What a client, or a canary, adds to the sum.
+
+    `secret` where the mechanism has clients add the noise; `own`, a row for every example, where it protects these.
+    """
+    if own is not None:
+        return mechanism.client(update, public, examples, own=own, secret=secret)  # type: ignore[call-arg]
     if secret is None:
         return mechanism.client(update, public, examples)
     return mechanism.client(update, public, examples, secret=secret)  # type: ignore[call-arg]
