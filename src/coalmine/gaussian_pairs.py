@@ -107,6 +107,27 @@ def renyi_divergence(
     return max(pair.renyi(at) for pair in _pairs(variances, means, order, times))
 
 
+def loss_logsf(variances: ArrayLike, means: ArrayLike, value: float, times: int = 1) -> float:
+    """log Q(L >= value) for the summed loss L = log p/q of `times` draws from Q: the tail of a likelihood ratio's null.
+
+    d delta/d epsilon = -e^epsilon Q(L > epsilon), so that the integral of delta has it as well; also at values below 0.
+    """
+    pair = _pairs(variances, means, "p||q", times)[0]
+    value = _validate.number("value", value)
+    if pair.a.size == 0 or pair.singular:
+        return 0.0 if value <= 0 and not pair.singular else -math.inf
+    log_delta, slope = pair.log_delta(value)
+    if not slope < 0:
+        return -math.inf
+    return min(log_delta + math.log(-slope) - value, 0.0)
+
+
+def loss_moments(variances: ArrayLike, means: ArrayLike, times: int = 1) -> tuple[float, float]:
+    """(mean, variance) of the summed loss log p/q of `times` draws from Q."""
+    pair = _pairs(variances, means, "p||q", times)[0]
+    return pair._slopes(-1.0)
+
+
 @dataclass(frozen=True, eq=False)
 class _Pair:
     """One direction: P = N(m, diag a) against N(0, I), `times` times, without the coordinates in which they are equal."""
