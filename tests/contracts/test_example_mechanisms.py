@@ -185,10 +185,12 @@ KINDS = {
 def test_killed_and_resumed_with_other_workers_the_bits_are_the_same(kind, tmp_path):
     changes = [
         "privacy.unit=example",
-        "participation.rounds=6",
+        "participation.rounds=4",
         "participation.epochs=1",
         "canaries.pool=100",
         "run.evaluate_every=0",
+        "audit.views=[]",
+        "data.users=24",
         *KINDS[kind],
     ]
     if kind == "batch-gradient":
@@ -200,10 +202,21 @@ def test_killed_and_resumed_with_other_workers_the_bits_are_the_same(kind, tmp_p
             tmp_path / "cut",
             secret_seed=7,
             quiet=True,
-            hooks=[Killed(3)],
+            hooks=[Killed(2)],
         )
     done = resume(tmp_path / "cut", quiet=True)
     assert done.result.training["model_sha256"] == whole.result.training["model_sha256"]
     assert done.result.setting["sha256"] == whole.result.setting["sha256"]
     assert done.result.claim.game.unit == "example" and math.isfinite(done.result.claim.epsilon)
     assert whole.result.verdict.word != "VIOLATED"
+
+
+def test_few_eigenpairs_above_the_water_are_found_without_the_others():
+    own = stream(8, "few").standard_normal((64, 200)) * 0.1
+    own += 3 * stream(8, "strong").standard_normal((64, 1)) * np.eye(200)[0]
+    whole, few = Spectrum(own, 0.5), Spectrum(own, 0.5, above=60.0)
+    assert few.eigenvalues.size < whole.eigenvalues.size
+    assert few.eigenvalues[-1] == pytest.approx(whole.eigenvalues[-1], rel=1e-10)
+    assert abs(few.directions()[:, -1] @ whole.directions()[:, -1]) == pytest.approx(1.0, rel=1e-9)
+    assert Spectrum(own, 0.5, above=1e9).eigenvalues.size == 0
+    assert few.apply(np.ones(few.eigenvalues.size)).shape == (200,) == Spectrum(own, 0.5, above=1e9).apply(np.zeros(0)).shape

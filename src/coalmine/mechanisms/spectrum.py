@@ -22,6 +22,7 @@ from coalmine.errors import NonFiniteError
 
 _LEAST = {4: 1e-6, 8: 1e-12}  # by bytes of a float: smaller eigenvalues of a Gram matrix, relative to the largest, are rounding
 _COLUMNS = 1 << 14
+_FEW = 8  # below one in so many eigenvalues an iterative method is faster
 LARGEST_SIDE = 5_000  # of the smaller side of G: beyond it the decomposition takes minutes
 
 
@@ -111,11 +112,11 @@ def water_level(eigenvalues: ArrayLike, budget: float) -> float:
 class Spectrum:
     """Eigenpairs of the covariance of one user's update, from the Gram matrix of its examples: (D x K) in, D x D inside."""
 
-    def __init__(self, gradients: NDArray[Any], scale: float):
-        """`gradients` has clipped rows; the covariance is GᵀG times `scale`, 1/(BD)."""
+    def __init__(self, gradients: NDArray[Any], scale: float, above: float = 0.0):
+        """Of clipped rows; the covariance is GᵀG times `scale`, 1/(BD). Eigenvalues up to `above` may be left out."""
         self.gradients = gradients
         self.scale = scale
-        values, vectors = np.linalg.eigh(_gram(gradients))
+        values, vectors = _eigenpairs(_gram(gradients), above / scale)
         least = _LEAST[gradients.dtype.itemsize] * float(values[-1]) if len(values) else 0.0
         kept = values > max(least, 0.0)
         self.eigenvalues = values[kept] * scale  # rising; the others are zero
@@ -144,6 +145,21 @@ def _gram(gradients: NDArray[Any]) -> Array:
         part = gradients[:, start : start + _COLUMNS].astype(np.float64)
         gram += part @ part.T
     return gram
+
+
+def _eigenpairs(gram: Array, above: float) -> tuple[Array, Array]:
+    """Rising eigenvalues and their vectors; where the trace allows only few of them above a level, only those."""
+    most = int(np.trace(gram) / above) if above > 0 else len(gram)
+    if most == 0:
+        return np.zeros(0), np.zeros((len(gram), 0))
+    if most > len(gram) // _FEW:
+        values, vectors = np.linalg.eigh(gram)
+        return values, vectors
+    from scipy.sparse.linalg import eigsh
+
+    values, vectors = eigsh(gram, k=most, v0=np.ones(len(gram)))  # always the same start: the same bits
+    order = np.argsort(values)
+    return values[order], vectors[:, order]
 
 
 def _rows(name: str, value: ArrayLike, tolerance: float | None) -> tuple[Array, float]:

@@ -80,7 +80,7 @@ class WaterFilling(FullGradient):
 
     def _noise(self, rows: NDArray[Any], secret: Streams, block: int) -> Array:
         """Everything random of one block: that of the weights, and the water."""
-        spectrum = Spectrum(rows, 1 / (self.batch * self.examples))
+        spectrum = Spectrum(rows, 1 / (self.batch * self.examples), above=0.0 if self.separate else self.floor)
         z: Array = np.asarray(secret("noise", block).standard_normal(rows.shape[1]))
         if self.separate:
             own = secret("weights", block).standard_normal(len(rows)) / math.sqrt(self.batch * self.examples)

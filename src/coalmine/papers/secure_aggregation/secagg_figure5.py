@@ -63,7 +63,7 @@ def train(name: str, floor: float, data: Users, rounds: int, rate: float, seed: 
         "GSGD-DP": lambda: WaterFilling(CLIP, floor, examples, users, BATCH),
         "SGD-DP": lambda: BatchGradient(CLIP, floor, examples, users, BATCH),
     }
-    mechanism, parameters = make[name](), data.started.copy()
+    mechanism, parameters = make[name](), np.array(data.started)
     for number in range(rounds):
         public = mechanism.announce({}, number, float(users))
         total = np.zeros(data.dim)
@@ -76,7 +76,7 @@ def train(name: str, floor: float, data: Users, rounds: int, rate: float, seed: 
 
 
 def _linear(ask: Ask, noniid: bool = False) -> ResultPart:
-    side, users, examples, rounds, seeds = ask.pick(full=(7, 50, 300, 30, 3), quick=(7, 10, 200, 10, 2))
+    side, users, examples, rounds, seeds = ask.pick(full=(7, 50, 600, 30, 3), quick=(7, 10, 200, 10, 2))
     data = users_of(ask, users=users, examples=examples, side=side)
     if noniid:  # two label shards a user: sorted by class, dealt out in pieces
         order = np.argsort(data.targets.ravel(), kind="stable").reshape(2 * users, -1)
@@ -84,7 +84,7 @@ def _linear(ask: Ask, noniid: bool = False) -> ResultPart:
         data = Users(data.features.reshape(-1, data.features.shape[2])[order], data.targets.ravel()[order])
     test = users_of(ask, users=1, examples=10_000, side=side, split="test")
     rows, checks = [], []
-    for epsilon in (0.5, 2.0):
+    for epsilon in ask.pick(full=(0.2, 0.5), quick=(0.5, 2.0)):
         means, rates = [], RATES
         for name in NAMES:
             floor, best, chosen = floor_of(name, epsilon, users, examples, rounds), (-1.0, 0.0), RATES

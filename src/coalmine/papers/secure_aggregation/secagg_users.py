@@ -57,7 +57,8 @@ def _leverages(users: Users, count: int) -> Array:
     """Of the first user's records among those of `count` users: by a QR decomposition user by user."""
     core = np.zeros((0, users.dim))
     for user in range(count):
-        core = np.linalg.qr(np.vstack([core, users.gradients(user, users.started, CLIP)]), mode="r")
+        stacked = np.vstack([core, users.gradients(user, users.started, CLIP)])
+        core = np.asarray(np.linalg.qr(stacked, mode="r"))
     _, values, right = np.linalg.svd(core, full_matrices=False)
     kept = values > 1e-13 * count * EXAMPLES * values[0]
     inner = users.gradients(0, users.started, CLIP) @ right[kept].T / values[kept]
