@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,14 @@ def reproduce(ask: Ask) -> PaperResult:
         ),
         about=ask.about(delta=DELTA, batch=BATCH, examples=EXAMPLES, clip_norm=CLIP),
         details={"epsilons": details},
+        figure=lambda: _figure(found),
     )
+
+
+def _figure(epsilons: Array) -> Any:
+    from coalmine.report.spectrum import epsilons_of_records
+
+    return epsilons_of_records([float(value) for value in epsilons])
 
 
 def _leverages(users: Users, count: int) -> Array:
