@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from coalmine._random import stream
 from coalmine.clients import LocalTraining, Trainer, quiet_threads
-from coalmine.clients.local_training import Update
-from coalmine.contracts import Array, Contribution, Mechanism, Public, Streams, Vector
-from coalmine.data.dataset import Examples, FederatedDataset
-from coalmine.errors import NonFiniteError
+from coalmine.conformance import compare
+from coalmine.contracts import Array, Compared, Contribution, Description, Mechanism, Public, Streams, Vector
+from coalmine.data.dataset import FederatedDataset
+from coalmine.errors import CoalmineError, NonFiniteError
+from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
 
@@ -27,6 +28,7 @@ class ClientBatch:
     public: Public
     parameters: Vector
     users: tuple[str, ...]
+    compared: tuple[int, ...] = ()  # places of users whose contributions are compared with the clip of their updates
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +42,16 @@ class Evaluate:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A group's sum and, a row for every user, (loss, steps, examples); or the rows of an evaluation."""
+    """A group's sum and, a row for every user, (loss, steps, examples); or the rows of an evaluation.
+
+    `compared` has a row (sent, kept, difference) for every contribution that was looked at; `unclipped` is how many updates
+    were no longer than the clip norm, counted here and not by the mechanism, where a quantile follows it.
+    """
 
     total: FixedPointSum
     values: Array
+    compared: Array = field(default_factory=lambda: np.zeros((0, 3)))
+    unclipped: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,28 +82,37 @@ class Work:
     def _train(self, task: ClientBatch) -> Outcome:
         total = FixedPointSum(self.model.dim, task.public.clip_norm)
         cohort = [self.data.examples_of(user) for user in task.users]
-        rows = []
-        for user, own, update in zip(task.users, cohort, self._updates(task, cohort), strict=True):
+        orders = [stream(self.seed, "order of examples", task.public.round, user) for user in task.users]
+        rows, compared, unclipped = [], [], 0
+        trained = self.trainer.updates(task.parameters, cohort, orders)
+        for place, (user, own, update) in enumerate(zip(task.users, cohort, trained, strict=True)):
+            looked_at = place in task.compared
+            before = update.vector.copy() if looked_at else update.vector  # code under audit may write into what it is given
+            unclipped += self._counts and length(before) <= task.public.clip_norm
             try:
                 streams = None if self.secret is None else partial(self.secret, "noise of a client", task.public.round, user)
-                single = self.trainer.single_updates(task.parameters, own) if self._of_examples else None
-                total.add(contribute(self.mechanism, update.vector, task.public, len(own), streams, single))
+                single = self.trainer.single_updates(task.parameters, own) if self.described.examples is not None else None
+                contribution = contribute(self.mechanism, update.vector, task.public, len(own), streams, single)
+                if looked_at and (found := look(self.described, before, contribution, task.public, self.model.groups)):
+                    compared.append((found.sent, found.kept, found.difference))
+                total.add(contribution)
             except NonFiniteError as error:
                 raise NonFiniteError(
                     f"round {task.public.round}, client {user!r}: {str(error).rstrip('.')}. Nothing of this round was "
                     "released. Lower the client's learning rate, or look at this client's data."
                 ) from None
             rows.append((update.loss, update.steps, update.examples))
-        return Outcome(total, np.array(rows, dtype=np.float64))
+        return Outcome(total, np.array(rows, dtype=np.float64), np.array(compared).reshape(-1, 3), unclipped)
 
     @cached_property
-    def _of_examples(self) -> bool:
-        return self.mechanism.describe().examples is not None
+    def described(self) -> Description:
+        """What the mechanism says of itself."""
+        return self.mechanism.describe()
 
-    def _updates(self, task: ClientBatch, cohort: Sequence[Examples]) -> Iterator[Update]:
-        """The update of each client; where single examples are protected, that of one step over all of them."""
-        orders = [stream(self.seed, "order of examples", task.public.round, user) for user in task.users]
-        return self.trainer.updates(task.parameters, cohort, orders)
+    @cached_property
+    def _counts(self) -> bool:
+        """Whether a clip norm follows the number of unclipped updates."""
+        return bool(self.described.extras)
 
     def _evaluate(self, task: Evaluate) -> Outcome:
         data = self.held_out
@@ -104,6 +121,20 @@ class Work:
         )
         rows = [(each.loss_sum, each.terms, each.correct, each.counted) for each in found]
         return Outcome(FixedPointSum(0, 1.0), np.array(rows, dtype=np.float64))
+
+
+def look(
+    described: Description,
+    update: Vector,
+    contribution: Contribution,
+    public: Public,
+    groups: Mapping[str, slice],
+    *,
+    canary: bool = False,
+) -> Compared | None:
+    """A contribution beside what the description makes of its update; noise that the client added is left out."""
+    vector = contribution.vector if contribution.without_noise is None else contribution.without_noise
+    return compare(update, vector, described.clip, public.clip_norm, groups, canary=canary)
 
 
 def contribute(
@@ -119,7 +150,15 @@ def contribute(
     `secret` where the mechanism has clients add the noise; `own`, a row for every example, where it protects these.
     """
     if own is not None:
-        return mechanism.client(update, public, examples, own=own, secret=secret)  # type: ignore[call-arg]
-    if secret is None:
-        return mechanism.client(update, public, examples)
-    return mechanism.client(update, public, examples, secret=secret)  # type: ignore[call-arg]
+        found = mechanism.client(update, public, examples, own=own, secret=secret)  # type: ignore[call-arg]
+    elif secret is None:
+        found = mechanism.client(update, public, examples)
+    else:
+        found = mechanism.client(update, public, examples, secret=secret)  # type: ignore[call-arg]
+    if not isinstance(found, Contribution) or np.shape(found.vector) != update.shape:
+        given = f"a vector of shape {np.shape(found.vector)}" if isinstance(found, Contribution) else f"{found!r:.60}"
+        raise CoalmineError(
+            f"{type(mechanism).__name__}.client gave {given}; it must return a Contribution (coalmine.contracts) whose vector "
+            f"has the shape of the update, {update.shape}."
+        )
+    return found
