@@ -36,6 +36,7 @@ LAYER = {
     "hooks": 1,
     "workers": 1,
     "gaussian": 2,
+    "gaussian_pairs": 2,
     "participation": 2,
     "data": 2,
     "models": 2,

@@ -14,6 +14,7 @@ The files:
     cohort.py     what the clients of a round sent
     records.py    records of arrays as one vector, and back
     grid.py       `LocalGrid`: a strategy and a ClientApp in this process, without Ray
+    quantisation.py  what secure aggregation's rounding does to noise of the clients
     engine.py     our own training on Flower's simulation
     sending.py    what that sends to nodes: tasks, and the mechanism
 """
