@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from coalmine.contracts.statements import LowerBound as LowerBound
     from coalmine.contracts.statements import PointEstimate as PointEstimate
     from coalmine.contracts.statements import Verdict as Verdict
+    from coalmine.data.grouped import open_grouped as open_grouped
+    from coalmine.data.grouping import group_by_user as group_by_user
     from coalmine.estimators._rates import AllThresholds as AllThresholds
     from coalmine.estimators._rates import Fixed as Fixed
     from coalmine.estimators._rates import Split as Split
@@ -67,6 +69,8 @@ _HOMES = {
     "canaries.sphere": ("SphereCanaries",),
     "canaries.transform": ("TransformCanaries",),
     "contracts.statements": ("Claim", "Game", "LowerBound", "PointEstimate", "Verdict"),
+    "data.grouped": ("open_grouped",),
+    "data.grouping": ("group_by_user",),
     "estimators._rates": ("AllThresholds", "Fixed", "Split"),
     "estimators.anytime": ("anytime_epsilons", "bound_anytime"),
     "estimators.band": ("bound_band",),

@@ -42,7 +42,8 @@ class Data(_Section):
         description="windows of each text separately, of all texts of a user joined, or the first window of each text",
     )
     in_memory: bool = Field(
-        True, description="texts are tokenized once and kept in memory; false: again for every client, if they do not fit"
+        True,
+        description="texts are tokenized once and kept in memory; false, or above 100,000 users: again for every client",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the source")
 
