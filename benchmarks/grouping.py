@@ -1,7 +1,8 @@
 """Grouping by user: rows per second, peak memory, groups per second; and start-up of a training against its number of users.
 
 Writes benchmarks/results/grouping.json. Every measurement is a process of its own: peak resident memory is the system's
-ru_maxrss, private memory is `Anonymous` of /proc/self/smaps_rollup (mapped files do not count, since the system takes them back).
+ru_maxrss, private memory is `Anonymous` of /proc/self/smaps_rollup (mapped files do not count: the
+system takes them back).
 
     python benchmarks/grouping.py [--rows 10000000] [--users 10000 100000 1000000 10000000] [--folder DIR]
 """

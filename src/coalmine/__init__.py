@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from coalmine.estimators.power import ceilings as ceilings
     from coalmine.estimators.power import detectable as detectable
     from coalmine.estimators.power import plan as plan
+    from coalmine.estimators.ranking import estimate_auroc as estimate_auroc
     from coalmine.estimators.threshold import bound_pointwise as bound_pointwise
     from coalmine.estimators.threshold import bound_threshold as bound_threshold
     from coalmine.front import run as run
@@ -80,6 +81,7 @@ _HOMES = {
     "estimators.lifted": ("bound_lifted",),
     "estimators.one_run": ("Guesses", "bound_one_run", "bound_one_run_fdp"),
     "estimators.power": ("Design", "best_guesses", "canaries_needed", "ceilings", "detectable", "plan"),
+    "estimators.ranking": ("estimate_auroc",),
     "estimators.threshold": ("bound_pointwise", "bound_threshold"),
     "front": ("run",),
     "gaussian": ("gaussian_delta", "gaussian_epsilon", "gaussian_gap"),

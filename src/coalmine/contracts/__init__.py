@@ -4,6 +4,7 @@ statements    what may be said: `Claim`, `LowerBound`, `PointEstimate`, `Verdict
 conformance   does the code do what was claimed: `Conformance`
 description   what a mechanism says of itself: `Description`
 observed      one round as any trainer saw it: `Observed`
+ranking       how well scores tell who took part: `Ranking`
 protocols     `Mechanism`, `Participation`, `Canaries`, `Null` and what they exchange
 serial        statements as plain data, and back
 """
@@ -58,6 +59,9 @@ from coalmine.contracts.protocols import (
     Sampling,
     ServerOptimiser,
     Total,
+)
+from coalmine.contracts.ranking import (
+    Ranking,
 )
 from coalmine.contracts.sentences import (
     percent,
@@ -114,6 +118,7 @@ __all__ = [
     "Power",
     "Projections",
     "Public",
+    "Ranking",
     "Release",
     "RoundCanaries",
     "Sample",

@@ -27,7 +27,7 @@ from coalmine.data.texts import FederatedTexts, Texts
 from coalmine.data.users import IndexedUsers, UserIndex, arrow
 from coalmine.errors import InputFileError
 
-_OPEN = 64  # batches of a process that are kept at hand
+_OPEN = {"arrow": 8192, "parquet": 64}  # batches that are kept at hand: views of a mapped file, or rows in memory
 
 
 class GroupedStore:
@@ -94,7 +94,7 @@ class GroupedStore:
     def _batch(self, pa: Any, bucket: int, number: int) -> Any:
         at = bucket, number
         if at not in self._batches:
-            if len(self._batches) >= _OPEN:
+            if len(self._batches) >= _OPEN[self.manifest["options"]["format"]]:
                 self._batches.popitem(last=False)
             self._batches[at] = self._read(pa, bucket, number)
         return self._batches[at]

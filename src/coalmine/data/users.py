@@ -42,11 +42,12 @@ class UserIndex:
         self.path, self.sha256 = Path(path), sha256
         pa = arrow("reading grouped data")
         try:
-            self._batches = _batches(pa, self.path)
+            self._parts = [_Part(batch) for batch in _batches(pa, self.path)]
         except (OSError, pa.ArrowException) as error:
             raise broken(self.path, error, what="the index of a grouped store") from None
-        self._firsts = [batch.column(0)[0].as_py() for batch in self._batches]
-        self._size: int = sum(batch.num_rows for batch in self._batches)
+        self._firsts = [part.user(0) for part in self._parts]
+        self._size: int = sum(len(part) for part in self._parts)
+        self._last: tuple[str, int | None] = "", None  # whoever is asked for is asked for again at once
 
     def __reduce__(self) -> tuple[Any, ...]:
         return UserIndex, (self.path, self.sha256)
@@ -56,37 +57,57 @@ class UserIndex:
 
     def user(self, place: int) -> str:
         """The id of the user at a place."""
-        found: str = self._batches[place // INDEX_ROWS].column(0)[place % INDEX_ROWS].as_py()
-        return found
+        return self._parts[place // INDEX_ROWS].user(place % INDEX_ROWS).decode()
 
     def users(self) -> Iterator[str]:
         """All ids, in increasing order."""
-        for batch in self._batches:
-            yield from batch.column(0).to_pylist()
+        for part in self._parts:
+            yield from part.batch.column(0).to_pylist()
 
     def place(self, user: object) -> int | None:
         """The place of a user by binary search; None if there is no such user."""
         if not isinstance(user, str):
             return None
+        if self._last[0] != user:
+            self._last = user, self._search(user.encode("utf-8", "surrogatepass"))
+        return self._last[1]
+
+    def _search(self, user: bytes) -> int | None:
         number = bisect_right(self._firsts, user) - 1
         if number < 0:
             return None
-        column, low, high = self._batches[number].column(0), 0, self._batches[number].num_rows
+        part, low, high = self._parts[number], 0, len(self._parts[number])
         while low + 1 < high:  # user[low] <= user < user[high]
             middle = (low + high) // 2
-            low, high = (middle, high) if column[middle].as_py() <= user else (low, middle)
-        return number * INDEX_ROWS + low if column[low].as_py() == user else None
+            low, high = (middle, high) if part.user(middle) <= user else (low, middle)
+        return number * INDEX_ROWS + low if part.user(low) == user else None
 
     def row(self, place: int) -> tuple[int, int, int]:
         """(bucket, first row, number of rows) of the user at a place."""
-        batch, within = self._batches[place // INDEX_ROWS], place % INDEX_ROWS
-        bucket, first, count = (batch.column(column)[within].as_py() for column in (1, 2, 3))
+        bucket, first, count = (int(column[place % INDEX_ROWS]) for column in self._parts[place // INDEX_ROWS].numbers)
         return bucket, first, count
 
     @cached_property
     def counts(self) -> IndexArray:
         """How many rows each user has: eight bytes for each."""
-        return np.concatenate([np.zeros(0, np.int64), *(batch.column(3).to_numpy() for batch in self._batches)])
+        return np.concatenate([np.zeros(0, np.int64), *(part.numbers[2] for part in self._parts)])
+
+
+class _Part:
+    """A batch of the index as it is mapped into memory: ids as bytes, whose order is that of the texts."""
+
+    def __init__(self, batch: Any):
+        self.batch = batch
+        self.numbers = tuple(batch.column(place).to_numpy() for place in (1, 2, 3))
+        _, offsets, data = batch.column(0).buffers()
+        self._offsets, self._data = memoryview(offsets).cast("B").cast("i"), memoryview(data)
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def user(self, row: int) -> bytes:
+        """The id in a row."""
+        return bytes(self._data[self._offsets[row] : self._offsets[row + 1]])
 
 
 class IndexedUsers(Sequence[str]):
