@@ -8,6 +8,7 @@ CONSISTENT     otherwise: a violation of that size would probably have been seen
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from coalmine.contracts import Claim, Game, LowerBound, Power, Verdict
 from coalmine.errors import MismatchError
@@ -53,6 +54,11 @@ def judge(
     return Verdict("CONSISTENT", "consistent", power, {"factor": factor})
 
 
+def game_of(bound: LowerBound, game: Game) -> Game:
+    """The game that a bound of scores proves: where its design decides what neighbours differ in, that counts."""
+    return game if bound.neighbours is None else replace(game, relation=bound.neighbours)
+
+
 def _noticed(claim: Claim, detectable: float, visible: Visible | None) -> float:
     """The smallest factor by which too little noise would have been noticed."""
     if not (0 < claim.delta < 1 and math.isfinite(detectable)):
@@ -88,7 +94,7 @@ def _check_comparable(claim: Claim, bound: LowerBound, game: Game) -> None:
         raise MismatchError(
             f"the claim is for delta = {claim.delta:g}, the bound for delta = {bound.delta:g}; compute both for the same delta."
         )
-    differences = claim.game.differences(game)
+    differences = claim.game.differences(game_of(bound, game))
     if differences:
         raise MismatchError(
             "the claim and the scores do not describe the same game (claim against scores): " + "; ".join(differences) + ". "
