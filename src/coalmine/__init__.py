@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from coalmine.nulls import CosineNull as CosineNull
     from coalmine.nulls import GaussianNull as GaussianNull
     from coalmine.nulls import MaxNull as MaxNull
+    from coalmine.participation.examples import ExamplePoisson as ExamplePoisson
     from coalmine.participation.patterns import Epochs as Epochs
     from coalmine.participation.patterns import MinSeparation as MinSeparation
     from coalmine.participation.patterns import Once as Once
@@ -86,6 +87,7 @@ _HOMES = {
     "front": ("run",),
     "gaussian": ("gaussian_delta", "gaussian_epsilon", "gaussian_gap"),
     "nulls": ("CosineNull", "GaussianNull", "MaxNull"),
+    "participation.examples": ("ExamplePoisson",),
     "participation.patterns": ("Epochs", "MinSeparation", "Once", "Periods", "Repeated"),
     "participation.sampled": ("FixedSize", "Poisson"),
     "participation.trace": ("Trace",),

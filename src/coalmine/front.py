@@ -27,8 +27,8 @@ def run(
     `coalmine.mechanisms.Gaussian`; the claim is computed from what it describes itself to be. A `secret_seed` makes a run that
     can be repeated and is not private.
     """
+    from coalmine.training.campaign import run as train
     from coalmine.training.config import changed, read_config
-    from coalmine.training.running import run as train
 
     named = isinstance(config_or_preset, str | Path)
     config = read_config(config_or_preset, set) if named else changed(config_or_preset, set)

@@ -4,6 +4,8 @@
     rounds known               analytic: one Gaussian, mu = relation · sensitivity / noise (Balle & Wang 2018). With fresh noise
                                the sensitivity of t rounds is sqrt(t); a strategy of correlated noise says its own
     Poisson sampling           privacy loss distributions ("pld", default) or Rényi ("rdp")
+    Poisson, of examples       privacy loss distributions of a mixture: a client with G examples moves the sum of a round by a
+                               binomial number of clip norms (Charles et al. 2024)
     without replacement        Rényi ("rdp"), replace-one relation
     sampled, rounds revealed   no amplification. A client takes part t times, t binomial, and delta(epsilon) is the mean over
                                t >= 1 of that of a Gaussian with noise multiplier sigma/sqrt(t)
@@ -34,6 +36,8 @@ RELATIONS = ("add-or-remove-one", "replace-one")
 MOVED: dict[str, float] = {"add-or-remove-one": 1.0, "replace-one": 2.0}  # clip norms, by which a neighbour moves the sum
 MOST_NOISE = 1e6  # beyond, dp-accounting loses its divergences to rounding; what holds without sampling is a true upper bound
 _LEAST_NOISE = 1e-3  # dp-accounting overflows not far below; epsilon is beyond 10⁵ there, and infinity is a true upper bound
+_RARE_MEMBERS = 1e-25  # chance, over all rounds, of numbers of members that are taken for all of them
+_COARSER = 10.0  # grid of privacy losses for mixtures, which take longer: 1e-3
 _RARE = 1e-6  # share of delta left for numbers of rounds that are too rare to matter
 
 
@@ -101,13 +105,16 @@ def event_of(
         )
     constraint = participation.constraint(participation.most if rounds is None else rounds)
     related_to: Any = related
-    return Event(noise.accounted, noise.rounds.sensitivity(constraint), sampling, chosen, related_to, revealed)
+    members = 1 if sampling is None else sampling.group_size
+    return Event(noise.accounted, members * noise.rounds.sensitivity(constraint), sampling, chosen, related_to, revealed)
 
 
 def _chosen(sampling: Sampling | None, accountant: str, relation: str, revealed: bool) -> str:
     """The accountant, or an error that says which go together."""
     if sampling is None:
         return "analytic" if accountant == "auto" else accountant
+    if sampling.group_size > 1 and (revealed or accountant == "rdp"):
+        raise ValueError("examples sampled one by one are accounted by accountant='pld', for an adversary who sees no rounds.")
     if revealed:
         _validate.one_of("accountant", accountant, ("auto", "analytic"))
         return "analytic"
@@ -169,7 +176,8 @@ def _revealed(event: Event, delta: float) -> float:
 
 def _compose(event: Event) -> Any:
     noise = event.noise / MOVED[event.relation]
-    return _fresh(event.accountant, event.relation, noise).compose(_dp_event(event, noise))
+    coarser = 1.0 if event.sampling is None or event.sampling.group_size == 1 else _COARSER
+    return _fresh(event.accountant, event.relation, noise, coarser).compose(_dp_event(event, noise))
 
 
 @contextmanager
@@ -189,7 +197,7 @@ def _heard() -> Iterator[list[str]]:
         logger.removeFilter(collect)
 
 
-def _fresh(accountant: str, relation: Relation, noise: float) -> Any:
+def _fresh(accountant: str, relation: Relation, noise: float, coarser: float = 1.0) -> Any:
     """An empty accountant of dp-accounting."""
     from dp_accounting import NeighboringRelation, pld, rdp
 
@@ -199,7 +207,7 @@ def _fresh(accountant: str, relation: Relation, noise: float) -> Any:
     }[relation]
     if accountant == "pld":
         # privacy losses grow as 1/noise²: a grid that grows with them keeps memory bounded (its rounding is pessimistic)
-        return pld.PLDAccountant(value_discretization_interval=1e-4 * max(1.0, (0.4 / noise) ** 2))
+        return pld.PLDAccountant(value_discretization_interval=1e-4 * coarser * max(1.0, (0.4 / noise) ** 2))
     return rdp.RdpAccountant(neighboring_relation=neighbours)
 
 
@@ -214,10 +222,28 @@ def _dp_event(event: Event, noise: float) -> Any:
             return dp.GaussianDpEvent(noise / event.sensitivity)
         return step if times == 1 else dp.SelfComposedDpEvent(step, times)
     step = dp.GaussianDpEvent(noise)
+    if sampling.group_size > 1:
+        return dp.SelfComposedDpEvent(_mixture(sampling, noise), sampling.rounds)
     if sampling.cohort_size is None or sampling.population is None:
         return dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(sampling.rate, step), sampling.rounds)
     sampled = dp.SampledWithoutReplacementDpEvent(sampling.population, sampling.cohort_size, step)
     return dp.SelfComposedDpEvent(sampled, sampling.rounds)
+
+
+def _mixture(sampling: Sampling, noise: float) -> Any:
+    """One round of a unit whose members are sampled one by one: Sum_i Bin(G, q)(i) N(i, noise²) against N(0, noise²).
+
+    Numbers of members that are too rare to matter count as all G, which can only add to the epsilon.
+    """
+    from dp_accounting.dp_event import MixtureOfGaussiansDpEvent
+    from scipy.stats import binom
+
+    members = np.arange(sampling.group_size + 1)
+    chance = binom.pmf(members, sampling.group_size, sampling.rate)
+    kept = (chance >= _RARE_MEMBERS / sampling.rounds) | (members == sampling.group_size)
+    chance[-1] += chance[~kept].sum()
+    kept &= chance > 0
+    return MixtureOfGaussiansDpEvent(noise, members[kept].astype(float).tolist(), (chance[kept] / chance[kept].sum()).tolist())
 
 
 def name_of(accountant: str) -> str:
