@@ -47,7 +47,7 @@ def test_more_examples_cost_more_and_about_what_group_privacy_says():
 
 
 def test_calibration_is_the_inverse():
-    pattern = ExamplePoisson(0.05, 4, 3)
+    pattern = ExamplePoisson(0.5, 2, 3)
     noise = calibrate_noise(pattern, epsilon=1.0, delta=1e-5)
     assert claim(pattern, noise_multiplier=noise, delta=1e-5).epsilon == pytest.approx(1.0, rel=1e-3)
     assert claim(pattern, noise_multiplier=noise, delta=1e-5).epsilon <= 1.0
@@ -74,7 +74,7 @@ def test_the_command_line():
     assert json.loads(run(*words, "--group-size", "1", "--json").stdout) == json.loads(run(*words, "--json").stdout)
     wrong = run("account", "--noise-multiplier", "4", "--delta", "1e-5", "--group-size", "4")
     assert wrong.exit_code != 0 and "--group-size needs --sampling-rate" in str(wrong.exception)
-    sizes = ["--population", "1000", "--batch-size", "64", "--group-size", "3", "--rounds", "2"]
-    planned = run("plan", "--els-uls", "--claim", "1", "--delta", "1e-5", *sizes, "--json")
+    sizes = ["--population", "1000", "--batch-size", "1500", "--group-size", "3", "--rounds", "1"]
+    planned = run("plan", "--els-uls", "--claim", "2", "--delta", "1e-5", *sizes, "--json")
     (row,) = json.loads(planned.stdout)
     assert 1 < row["ratio"] < 3.1 and row["diverse"] == ("ULS" if row["ratio"] > 3**0.5 else "ELS")

@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from coalmine.contracts import Array
 
 _START, _END = "\x02", "\x03"
 _CHARACTERS = 130  # ASCII, and the two marks
 
 
 class NGram:
-    """Counts of characters after contexts of up to `order` - 1 characters."""
+    """Counts of characters after contexts of up to `order` - 1 characters, on top of those of another model."""
 
-    def __init__(self, order: int = 6):
-        self.order = order
+    def __init__(self, order: int = 6, base: NGram | None = None):
+        self.order, self.base = order, base
         self.after: dict[str, Counter[str]] = defaultdict(Counter)
 
     def with_texts(self, texts: Iterable[str]) -> NGram:
         """Another model that has seen these texts too."""
-        made = NGram(self.order)
-        for context, counts in self.after.items():
-            made.after[context] = counts.copy()
+        made = NGram(self.order, self)
         made.add(texts)
         return made
 
@@ -44,12 +46,35 @@ class NGram:
         marked = _START + text + _END
         return sum(math.log(self._chance(marked, place)) for place in range(1, len(marked)))
 
+    def log_likelihoods(self, texts: Sequence[str]) -> Array:
+        """log p of every text."""
+        return np.array([self.log_likelihood(text) for text in texts])
+
+    def _counted(self, context: str, character: str) -> tuple[int, int, int]:
+        """(times of the character after the context, of any character, different characters)."""
+        own = self.after.get(context, _NOTHING)
+        here = own[character], own.total(), len(own)
+        if self.base is None:
+            return here
+        times, total, kinds = self.base._counted(context, character)
+        if not own:
+            return times, total, kinds
+        known = self.base._characters(context)
+        return times + here[0], total + here[1], kinds + sum(each not in known for each in own)
+
+    def _characters(self, context: str) -> set[str]:
+        """The characters that were seen after a context."""
+        below = set() if self.base is None else self.base._characters(context)
+        return below | set(self.after.get(context, ()))
+
     def _chance(self, marked: str, place: int) -> float:
         chance = 1.0 / _CHARACTERS
         for size in range(min(self.order - 1, place) + 1):
-            counts = self.after.get(marked[place - size : place])
-            if not counts:
+            times, total, kinds = self._counted(marked[place - size : place], marked[place])
+            if not total:
                 break
-            kinds = len(counts)
-            chance = (counts[marked[place]] + kinds * chance) / (counts.total() + kinds)
+            chance = (times + kinds * chance) / (total + kinds)
         return chance
+
+
+_NOTHING: Counter[str] = Counter()

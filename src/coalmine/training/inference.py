@@ -35,7 +35,7 @@ from coalmine.estimators.one_run import Guesses
 from coalmine.models.transformer import gpt, save_weights
 from coalmine.participation import ExamplePoisson, Poisson
 from coalmine.result import AuditResult
-from coalmine.training.config import Config
+from coalmine.training.config import Config, changed
 from coalmine.training.sections import Inference
 
 _REFERENCE_BATCH, _REFERENCE_RATE = 64, 2e-3
@@ -71,6 +71,13 @@ class Setup:
     config: Config
     secret: Streams
 
+    def changed(self, changes: Sequence[str]) -> Setup:
+        """The same users, coins and reference model with another configuration of fine-tuning."""
+        made = Setup(changed(self.config, changes), self.secret)
+        for name in ("users", "reference"):
+            vars(made)[name] = getattr(self, name)
+        return made
+
     @cached_property
     def options(self) -> Inference:
         """The section [inference]."""
@@ -93,7 +100,8 @@ class Setup:
         if count >= len(chosen):
             raise ValueError(f"inference.reference_users={count} leaves no target among {len(chosen)} users.")
         last = None if self.config.data.users is None else count + self.config.data.users
-        texts = [{str(user): source.load(str(user)).texts for user in part} for part in (chosen[:count], chosen[count:last])]
+        load: Any = source.load
+        texts = [{str(user): load(str(user)).texts for user in part} for part in (chosen[:count], chosen[count:last])]
         return texts[0], texts[1]
 
     @cached_property
@@ -236,7 +244,11 @@ def _audited(setup: Setup, found: Inferred, stated: Claim | None) -> AuditResult
         confidence=setup.config.audit.confidence,
         options={"guesses": Guesses(guesses, guesses)},
     )
-    return replace(result, estimates=(), diagnostics={}, rankings=tuple(plain(each) for each in found.rankings))
+    known = {flag.code for estimate in result.estimates for flag in estimate.flags}
+    caveats = tuple(each for each in result.caveats if each.code not in known)  # those of estimates, which are none here
+    return replace(
+        result, estimates=(), diagnostics={}, caveats=caveats, rankings=tuple(plain(each) for each in found.rankings)
+    )
 
 
 def _ranked(ranking: Any) -> str:

@@ -60,6 +60,20 @@ _ALL = (
         **MODEL_AND_RUNS,
     ),
     _one_shot("v1-table3", "first version: the unbiased estimate by a split threshold"),
+    entry(
+        "user_level",
+        "lifted",
+        "k canaries in each of n models: bounds, and what they are worth in models",
+        needs=f"part fashion: {FASHION}",
+        parts=("gaussian", "fashion", "bias", "debug"),
+    ),
+    entry(
+        "user_level",
+        "user-inference",
+        "who was in the fine-tuning of a language model, and what helps against that",
+        trains=True,
+        parts=("users", "texts", "phrases", "mitigations"),
+    ),
     _one_shot("assumptions", "Table 7 for this package: what every method needs and sees"),
 )
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({each.name: each for each in _ALL})
