@@ -48,7 +48,7 @@ def gaussian(ask: Ask) -> ResultPart:
     rows += _factors(table, alone, ask.seed)
     lifted, one = (float(table[k][:, 0, 0].mean()) for k in (canaries[-1], 1))
     check = PaperCheck(
-        f"with {models[0]} models, {canaries[-1]} canaries give a larger mean Wilson bound than one ({lifted:.3f} and {one:.3f})",
+        f"with {models[0]} models, {canaries[-1]} canaries have a larger mean Wilson bound than one ({lifted:.3f}, {one:.3f})",
         lifted > one,
     )
     about = ask.about(seeds=seeds, epsilon=EPSILON, delta=DELTA, dim=DIM)
