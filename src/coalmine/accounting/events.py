@@ -38,6 +38,8 @@ MOST_NOISE = 1e6  # beyond, dp-accounting loses its divergences to rounding; wha
 _LEAST_NOISE = 1e-3  # dp-accounting overflows not far below; epsilon is beyond 10⁵ there, and infinity is a true upper bound
 _RARE_MEMBERS = 1e-25  # chance, over all rounds, of numbers of members that are taken for all of them
 _COARSER = 10.0  # grid of privacy losses for mixtures, which take longer: 1e-3
+_FINEST, _MOST_POINTS = 1e-4, 1e8  # grid of privacy losses: its step, and how many steps all losses may take
+_MOST_COMPOSED = 1_000_000  # rounds by privacy loss distributions; beyond, Rényi divergences, which need no grid
 _RARE = 1e-6  # share of delta left for numbers of rounds that are too rare to matter
 
 
@@ -119,7 +121,10 @@ def _chosen(sampling: Sampling | None, accountant: str, relation: str, revealed:
         _validate.one_of("accountant", accountant, ("auto", "analytic"))
         return "analytic"
     whole = sampling.cohort_size is not None
-    chosen = ("rdp" if whole else "pld") if accountant == "auto" else accountant
+    long = sampling.rounds > _MOST_COMPOSED
+    chosen = ("rdp" if whole or long else "pld") if accountant == "auto" else accountant
+    if chosen == "pld" and long:
+        raise ValueError(f"accountant='pld' composes at most {_MOST_COMPOSED:,} rounds; use accountant='rdp'.")
     if chosen == "analytic":
         raise ValueError("the analytic Gaussian formula knows no sampling; use accountant='pld' or 'rdp'.")
     if whole and (chosen != "rdp" or relation != "replace-one"):
@@ -176,8 +181,23 @@ def _revealed(event: Event, delta: float) -> float:
 
 def _compose(event: Event) -> Any:
     noise = event.noise / MOVED[event.relation]
-    coarser = 1.0 if event.sampling is None or event.sampling.group_size == 1 else _COARSER
-    return _fresh(event.accountant, event.relation, noise, coarser).compose(_dp_event(event, noise))
+    return _fresh(event.accountant, event.relation, _grid(event, noise)).compose(_dp_event(event, noise))
+
+
+def _grid(event: Event, noise: float) -> float:
+    """The grid of privacy losses. Its rounding is pessimistic, so that a coarse one is safe.
+
+    Losses of a round grow as 1/noise², and those of all rounds are spread over about mu²/2 + 10 mu: a grid that grows with both
+    keeps memory and time bounded.
+    """
+    members = 1 if event.sampling is None else event.sampling.group_size
+    if members > 1:  # mixtures take longer
+        return _COARSER * _FINEST * max(1.0, (0.4 / noise) ** 2)
+    if event.sampling is None:
+        return _FINEST * max(1.0, (0.4 / noise) ** 2)
+    rate, rounds = event.sampling.rate, event.sampling.rounds
+    gap = min(rate * math.sqrt(rounds * math.expm1(min(noise**-2, 600.0))), math.sqrt(rounds) / noise)
+    return max(_FINEST * max(1.0, (0.4 / noise) ** 2), (gap**2 / 2 + 10 * gap) / _MOST_POINTS)
 
 
 @contextmanager
@@ -197,7 +217,7 @@ def _heard() -> Iterator[list[str]]:
         logger.removeFilter(collect)
 
 
-def _fresh(accountant: str, relation: Relation, noise: float, coarser: float = 1.0) -> Any:
+def _fresh(accountant: str, relation: Relation, grid: float) -> Any:
     """An empty accountant of dp-accounting."""
     from dp_accounting import NeighboringRelation, pld, rdp
 
@@ -206,8 +226,7 @@ def _fresh(accountant: str, relation: Relation, noise: float, coarser: float = 1
         "replace-one": NeighboringRelation.REPLACE_ONE,
     }[relation]
     if accountant == "pld":
-        # privacy losses grow as 1/noise²: a grid that grows with them keeps memory bounded (its rounding is pessimistic)
-        return pld.PLDAccountant(value_discretization_interval=1e-4 * coarser * max(1.0, (0.4 / noise) ** 2))
+        return pld.PLDAccountant(value_discretization_interval=grid)
     return rdp.RdpAccountant(neighboring_relation=neighbours)
 
 

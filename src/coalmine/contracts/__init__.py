@@ -20,6 +20,7 @@ from coalmine.contracts.conformance import (
     Conformance,
     Finding,
     NotTested,
+    Side,
 )
 from coalmine.contracts.description import (
     AtLeast,
@@ -41,6 +42,7 @@ from coalmine.contracts.description import (
     read_description,
 )
 from coalmine.contracts.observed import (
+    Compared,
     LowRank,
     Observed,
     Projections,
@@ -92,6 +94,7 @@ __all__ = [
     "Caveat",
     "Claim",
     "Clip",
+    "Compared",
     "Conformance",
     "Constraint",
     "Context",
@@ -125,6 +128,7 @@ __all__ = [
     "Sampling",
     "Separation",
     "ServerOptimiser",
+    "Side",
     "State",
     "Strategy",
     "Streams",

@@ -1,6 +1,7 @@
 """The bug zoo: DP training implementations with one realistic bug each, and the proof that one audited run tells them apart.
 
     noise.py      noise that is too small, missing, or not new
+    shape.py      noise of the right strength and the wrong shape
     clipping.py   updates that are cut in the wrong place, or not at all
     sampling.py   who takes part, and how much each counts
     settings.py   what is trained, and the statement that decides
@@ -11,7 +12,7 @@
 The noise is drawn once and added in every round.
 """
 
-from coalmine.zoo import clipping, noise, sampling
+from coalmine.zoo import clipping, noise, sampling, shape
 from coalmine.zoo.bug import BUGS, Bug, listing
 from coalmine.zoo.settings import SETTINGS, Setting
 from coalmine.zoo.study import Auditor, Study, audit_all, audit_once
@@ -29,4 +30,5 @@ __all__ = [
     "listing",
     "noise",
     "sampling",
+    "shape",
 ]

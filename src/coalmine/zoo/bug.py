@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from coalmine import _validate
-from coalmine.contracts import Claim
+from coalmine.contracts import Claim, Participation
+from coalmine.contracts.finding_sentences import finding
 from coalmine.training.federation import Federation
 
 
@@ -24,6 +25,9 @@ class Kind(Protocol):
 class WrongClaim(Protocol):
     """A kind whose bug is in the claim."""
 
+    def stated(self, job: Federation) -> Participation:
+        """Who takes part when, as the accountant is told."""
+
     def claimed(self, job: Federation, delta: float) -> Claim:
         """What is claimed for a federation."""
 
@@ -36,8 +40,8 @@ class Bug:
     setting: str  # of `coalmine.zoo.settings.SETTINGS`
     kind: Kind
     source: str  # who met it, or who describes it
-    visible: bool = True  # whether an audit of this kind can see it
-    instead: str = ""  # what would see it, if not
+    canaries: bool = True  # whether canaries see it; if not, only the tests of the mechanism's description do
+    sentence: str = ""  # of the description, that is found false: a key of `coalmine.contracts.finding_sentences`
     where: str | None = None  # the layer that must be named
 
     @property
@@ -103,13 +107,12 @@ class Listing:
 
     def to_json(self) -> str:
         """As one JSON document."""
-        words = ("name", "setting", "fault", "seen", "source", "visible", "instead", "where")
+        words = ("name", "setting", "fault", "seen", "source", "canaries", "sentence", "where")
         return json.dumps([{word: getattr(each, word) for word in words} for each in self.bugs], indent=2) + "\n"
 
     def _entry(self, each: Bug) -> str:
-        said = [f"{each.name}" + ("" if each.visible else " (cannot be seen)"), f"  {each.fault} {each.seen}"]
-        if each.instead:
-            said.append(f"  What would see it: {each.instead}")
+        said = [f"{each.name}" + ("" if each.canaries else " (canaries cannot see it)"), f"  {each.fault} {each.seen}"]
+        said.append(f"  The sentence that is false: {finding(each.sentence, {})}.")
         said.append(f"  Source: {each.source}")
         return "\n".join([*said, "", each.code] if self.with_code else said)
 

@@ -42,8 +42,8 @@ def mitigations(ask: Ask) -> ResultPart:
         "cap of 5 texts": ("data.cap=5",),
         "deduplication within users": ("inference.dedup=within-user",),
         "early stopping, 1 epoch": ("inference.epochs=1",),
-        "example-level DP, user epsilon 32": (
-            "inference.protection=example", "inference.epsilon=32", "inference.epochs=1", "client.batch_size=128",
+        "example-level DP, noise multiplier 4": (
+            "inference.protection=example", "mechanism.noise_multiplier=4.0", "inference.epochs=1", "client.batch_size=128",
         ),
         "user-level DP, epsilon 32": ("inference.protection=user", "inference.epsilon=32", "client.batch_size=32"),
         "user-level DP, epsilon 4": ("inference.protection=user", "inference.epsilon=4", "client.batch_size=32"),
