@@ -53,6 +53,7 @@ LAYER = {
     "conformance": 5,
     "simulation": 5,
     "histogram": 5,
+    "attacks": 6,
     "verdict": 6,
     "result": 6,
     "calibration": 6,
@@ -69,7 +70,7 @@ LAYER = {
     "__main__": 12,
 }
 FRAMEWORKS = {"torch", "jax", "jaxlib", "flax", "tensorflow", "keras", "opacus", "flwr", "ray"}
-MAY_USE_FRAMEWORKS = {"models", "clients", "training", "adapters"}
+MAY_USE_FRAMEWORKS = {"models", "clients", "attacks", "training", "adapters"}
 FORBIDDEN_NAMES = {"alpha", "eps", "significance", "sigma"}
 FIXED_BY_DESIGN = {("simulate_gaussian_mechanism", "sigma")}
 

@@ -328,6 +328,9 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
 ATTENDANCES: dict[str, Callable[[Any], str]] = {
     "repeated": lambda how: "once" if how.times == 1 else f"{how.times} times",
     "poisson": lambda how: f"Poisson sampling at rate {how.rate:g} for {how.rounds} rounds",
+    "example-poisson": lambda how: (
+        f"Poisson sampling of each of {how.times} examples at rate {how.rate:g} for {how.rounds} rounds"
+    ),
     "fixed-size": lambda how: f"{how.cohort_size} of {how.population} clients without replacement for {how.rounds} rounds",
     "min-separation": lambda how: f"at most {how.most} times, at least {how.separation} rounds apart",
     "trace": lambda how: f"at most {how.most} times, by a trace of {how.rounds} rounds",
