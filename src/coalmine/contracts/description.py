@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -268,4 +268,9 @@ def read_description(data: Mapping[str, Any], part: Reader = known_part) -> Desc
 def _part(value: Any) -> dict[str, Any]:
     if isinstance(value, Opaque):
         return {"kind": value.kind, "parameters": dict(value.parameters)}
-    return {"kind": value.kind, "parameters": {item.name: getattr(value, item.name) for item in fields(value)}}
+    return {"kind": value.kind, "parameters": {item.name: _plain(getattr(value, item.name)) for item in fields(value)}}
+
+
+def _plain(value: Any) -> Any:
+    """A parameter; one that is a part itself, as the strategy that is restarted, in the same form."""
+    return _part(value) if hasattr(value, "kind") and is_dataclass(value) else value

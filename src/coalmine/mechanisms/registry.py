@@ -20,10 +20,12 @@ import numpy as np
 from coalmine import contracts
 from coalmine.contracts import Context, Description, Mechanism, known_part
 from coalmine.mechanisms.adaptive import AdaptiveGaussian
+from coalmine.mechanisms.correlated import Correlated
 from coalmine.mechanisms.gaussian import Gaussian
+from coalmine.mechanisms.strategies import KINDS
 
-MECHANISMS: dict[str, Any] = {"gaussian": Gaussian, "adaptive": AdaptiveGaussian}
-STRATEGIES: dict[str, Any] = {}  # parts of a description by their kind, beside those of the contracts
+MECHANISMS: dict[str, Any] = {"gaussian": Gaussian, "adaptive": AdaptiveGaussian, "correlated": Correlated}
+STRATEGIES: dict[str, Any] = {**KINDS}  # parts of a description by their kind, beside those of the contracts
 GROUP = "coalmine.mechanisms"
 _EXAMPLE = """
     def describe(self):
@@ -64,6 +66,8 @@ def find(kind: str) -> Any:
 def keys_of(kind: str) -> list[str] | None:
     """The keys that a section [mechanism] of this kind may have; None: they are its own affair."""
     found = find(kind)
+    if hasattr(found, "config_keys"):
+        return list(found.config_keys)
     if hasattr(found, "from_config") and not is_dataclass(found):
         return None
     try:
@@ -78,8 +82,9 @@ def defaults_of(kind: str) -> dict[str, Any]:
     found = find(kind)
     if not is_dataclass(found):
         return {}
-    of_the_run = getattr(found, "of_the_run", ())
-    return {item.name: item.default for item in fields(found) if item.default is not MISSING and item.name not in of_the_run}
+    left_out = {*getattr(found, "of_the_run", ()), *(item.name for item in fields(found) if item.default is MISSING)}
+    keys = keys_of(kind) or ()
+    return {item.name: item.default for item in fields(found) if item.name in keys and item.name not in left_out}
 
 
 def make_mechanism(kind: str, options: Mapping[str, Any], context: Context) -> Mechanism:

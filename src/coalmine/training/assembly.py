@@ -108,7 +108,8 @@ def federation(config: Config, task: Task, secret_seed: int, mechanism: Mechanis
     participation, rounds = _participation(config.participation, task.train)
     if mechanism is None:
         cohort = participation.expected_size(len(task.train), rounds)
-        context = Context(cohort, len(task.train), rounds, participation, task.model.groups)
+        momentum = config.server.momentum if config.server.optimiser == "sgd" else 0.0
+        context = Context(cohort, len(task.train), rounds, participation, task.model.groups, momentum)
         mechanism = make_mechanism(config.mechanism.kind, config.mechanism.options, context)
     else:
         check(mechanism)
