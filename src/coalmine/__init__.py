@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from coalmine.nulls import CosineNull as CosineNull
     from coalmine.nulls import GaussianNull as GaussianNull
     from coalmine.nulls import MaxNull as MaxNull
-    from coalmine.participation.patterns import Epochs as Epochs
+    from coalmine.participation.epochs import Epochs as Epochs
     from coalmine.participation.patterns import MinSeparation as MinSeparation
     from coalmine.participation.patterns import Once as Once
     from coalmine.participation.patterns import Periods as Periods
@@ -80,7 +80,8 @@ _HOMES = {
     "front": ("run",),
     "gaussian": ("gaussian_delta", "gaussian_epsilon", "gaussian_gap"),
     "nulls": ("CosineNull", "GaussianNull", "MaxNull"),
-    "participation.patterns": ("Epochs", "MinSeparation", "Once", "Periods", "Repeated"),
+    "participation.epochs": ("Epochs",),
+    "participation.patterns": ("MinSeparation", "Once", "Periods", "Repeated"),
     "participation.sampled": ("FixedSize", "Poisson"),
     "participation.trace": ("Trace",),
     "result": ("AuditResult",),

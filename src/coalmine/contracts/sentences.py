@@ -250,10 +250,21 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
     "note": (None, lambda n: n["text"]),
 }
 
+
+def ordinal(number: int) -> str:
+    """As in "every 3rd round"."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
 ATTENDANCES: dict[str, Callable[[Any], str]] = {
     "repeated": lambda how: "once" if how.times == 1 else f"{how.times} times",
     "poisson": lambda how: f"Poisson sampling at rate {how.rate:g} for {how.rounds} rounds",
     "fixed-size": lambda how: f"{how.cohort_size} of {how.population} clients without replacement for {how.rounds} rounds",
     "min-separation": lambda how: f"at most {how.most} times, at least {how.separation} rounds apart",
+    "cyclic-poisson": lambda how: (
+        f"Poisson sampling at rate {how.rate:g} in every {ordinal(how.separation)} round of {how.rounds}"
+    ),
+    "separated": lambda how: "once" if how.times == 1 else f"{how.times} times, {how.separation} rounds apart",
     "trace": lambda how: f"at most {how.most} times, by a trace of {how.rounds} rounds",
 }

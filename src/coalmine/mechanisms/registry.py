@@ -114,7 +114,13 @@ def read_description(data: Mapping[str, Any]) -> Description:
 
 
 def _part(kind: str, parameters: Mapping[str, Any]) -> Any:
-    return STRATEGIES[kind](**parameters) if kind in STRATEGIES else known_part(kind, parameters)
+    if kind not in STRATEGIES:
+        return known_part(kind, parameters)
+    return STRATEGIES[kind](**{name: _part(**value) if _is_part(value) else value for name, value in parameters.items()})
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Mapping) and set(value) == {"kind", "parameters"}
 
 
 def fingerprint(mechanism: Mechanism) -> str | None:

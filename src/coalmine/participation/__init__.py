@@ -1,6 +1,8 @@
 """Who takes part when: one class for each pattern, which answers for itself; read by accountants, drawn from by trainers."""
 
-from coalmine.participation.patterns import Epochs, MinSeparation, Once, Pattern, Periods, Repeated
+from coalmine.participation.cyclic import CyclicPoisson, Separated
+from coalmine.participation.epochs import Epochs
+from coalmine.participation.patterns import MinSeparation, Once, Pattern, Periods, Repeated
 from coalmine.participation.sampled import FixedSize, Poisson
 from coalmine.participation.trace import Trace
 
@@ -8,6 +10,7 @@ PATTERNS: dict[str, type[Pattern]] = {  # by the name in a configuration
     "once": Once,
     "epochs": Epochs,
     "poisson": Poisson,
+    "cyclic-poisson": CyclicPoisson,
     "fixed-size": FixedSize,
     "min-separation": MinSeparation,
     "trace": Trace,
@@ -15,6 +18,7 @@ PATTERNS: dict[str, type[Pattern]] = {  # by the name in a configuration
 
 __all__ = [
     "PATTERNS",
+    "CyclicPoisson",
     "Epochs",
     "FixedSize",
     "MinSeparation",
@@ -23,5 +27,6 @@ __all__ = [
     "Periods",
     "Poisson",
     "Repeated",
+    "Separated",
     "Trace",
 ]

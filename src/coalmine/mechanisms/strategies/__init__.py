@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from coalmine import _validate
@@ -56,7 +57,9 @@ def make_strategy(name: str, options: Mapping[str, Any], plan: Plan) -> Correlat
     kind = NAMES[_validate.one_of("strategy", name, NAMES)]
     stated = {key: value for key, value in options.items() if value is not None}
     if "restart_every" in stated:
-        return Restarted.from_options({**stated, "strategy": name}, plan)
+        every = _validate.whole("restart_every", stated.pop("restart_every"), least=1)
+        block = make_strategy(name, stated, replace(plan, rounds=min(every, plan.rounds)))
+        return Restarted.from_options({"strategy": block}, plan)
     for key in stated:
         if key not in kind.options:
             has = f"it has {', '.join(kind.options)}" if kind.options else "it has none"

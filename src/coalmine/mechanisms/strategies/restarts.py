@@ -7,14 +7,13 @@ again would show them, as the difference of two releases.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine import _validate
 from coalmine.contracts import Array, State
 from coalmine.mechanisms.strategies.strategy import MOST_ROUNDS, CorrelatedStrategy, Draw, Plan
 
@@ -23,29 +22,18 @@ from coalmine.mechanisms.strategies.strategy import MOST_ROUNDS, CorrelatedStrat
 class Restarted(CorrelatedStrategy):
     """The same strategy for every `strategy.rounds` rounds."""
 
-    strategy: Any = None  # a strategy for the rounds of a block; from a file, its kind and parameters
+    strategy: Any = None  # for the rounds of a block
     kind: ClassVar[str] = "restarted"
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], plan: Plan) -> CorrelatedStrategy:
-        """A strategy by its name, for a block of `restart_every` rounds."""
-        from coalmine.mechanisms.strategies import make_strategy
-
-        every = _validate.whole("restart_every", options["restart_every"], least=1)
-        rest = {name: value for name, value in options.items() if name not in ("strategy", "restart_every")}
-        inner = make_strategy(options["strategy"], rest, replace(plan, rounds=min(every, plan.rounds)))
-        return cls(plan.rounds, inner)
+        """The strategy that is restarted is made beforehand."""
+        return cls(plan.rounds, options["strategy"])
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.strategy, Mapping):
-            from coalmine.mechanisms.strategies import KINDS
-
-            made = KINDS[str(self.strategy["kind"])](**self.strategy["parameters"])
-            object.__setattr__(self, "strategy", made)
         if not isinstance(self.strategy, CorrelatedStrategy):
             raise ValueError(f"strategy={self.strategy!r} cannot be restarted: it must be a strategy of correlated noise.")
-        _validate.whole("restart_every", self.every, least=1)
 
     @property
     def every(self) -> int:
