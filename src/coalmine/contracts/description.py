@@ -221,6 +221,14 @@ class Description:
         return self.noise is None or isinstance(self.noise.rounds, Fresh)
 
     @property
+    def design(self) -> Strategy | None:
+        """How the noise of a round depends on that of others; None: it does not, or nobody here knows how."""
+        if self.noise is None or self.fresh or isinstance(self.noise.rounds, Opaque):
+            return None
+        known: Strategy = self.noise.rounds
+        return known
+
+    @property
     def has_noise(self) -> bool:
         """Whether noise is stated, and is not zero."""
         return self.noise is not None and self.noise.accounted > 0

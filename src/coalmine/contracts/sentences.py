@@ -174,6 +174,18 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
         "the sum is divided by the number of updates that came, as Algorithm 2 is printed; under random sampling "
         "that number is itself a release which no noise protects",
     ),
+    "correlated-final": (
+        "final model",
+        lambda n: (
+            f"noise that is correlated over rounds ({n['strategy']}) cancels in the model: one participation stands out by "
+            f"{n['gap']:.3g} standard deviations of the noise in the sum of all releases, against {n['independent']:.3g} with "
+            "independent noise of the same epsilon"
+        ),
+    ),
+    "correlated-denominator": (
+        "denominator",
+        lambda n: "the noise of different rounds is divided by different numbers, and no longer cancels as it was designed to",
+    ),
     "diverged": ("diverged", lambda n: _diverged(n)),
     "layers": (
         "layers",

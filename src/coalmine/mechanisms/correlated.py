@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from coalmine.contracts import Context, Description, Fresh, Noise, Public, Release, State, Streams, Total
 from coalmine.mechanisms.gaussian import Gaussian, normals
-from coalmine.mechanisms.strategies import OPTIONS, CorrelatedStrategy, Independent, Plan, make_strategy
+from coalmine.mechanisms.strategies import OPTIONS, CorrelatedStrategy, Independent, Plan, make_strategy, read_strategy
 
 MOST_STATE = 512 * 2**20  # bytes that a checkpoint holds, every round
 _OWN = ("strategy", *OPTIONS, "momentum")
@@ -43,7 +43,8 @@ class Correlated(Gaussian):
         momentum = options.get("momentum")
         plan = Plan.of(context.participation.constraint(context.rounds), context.momentum if momentum is None else momentum)
         own = {name: options[name] for name in OPTIONS if name in options}
-        made = cls(**stated, strategy=make_strategy(options["strategy"], own, plan))
+        named = options["strategy"]
+        made = cls(**stated, strategy=read_strategy(named) if isinstance(named, Mapping) else make_strategy(named, own, plan))
         made.check_state(max((place.stop for place in context.groups.values()), default=0))
         return made
 

@@ -22,7 +22,7 @@ from coalmine.contracts import Context, Description, Mechanism, known_part
 from coalmine.mechanisms.adaptive import AdaptiveGaussian
 from coalmine.mechanisms.correlated import Correlated
 from coalmine.mechanisms.gaussian import Gaussian
-from coalmine.mechanisms.strategies import KINDS
+from coalmine.mechanisms.strategies import KINDS, read_strategy
 
 MECHANISMS: dict[str, Any] = {"gaussian": Gaussian, "adaptive": AdaptiveGaussian, "correlated": Correlated}
 STRATEGIES: dict[str, Any] = {**KINDS}  # parts of a description by their kind, beside those of the contracts
@@ -116,11 +116,7 @@ def read_description(data: Mapping[str, Any]) -> Description:
 def _part(kind: str, parameters: Mapping[str, Any]) -> Any:
     if kind not in STRATEGIES:
         return known_part(kind, parameters)
-    return STRATEGIES[kind](**{name: _part(**value) if _is_part(value) else value for name, value in parameters.items()})
-
-
-def _is_part(value: Any) -> bool:
-    return isinstance(value, Mapping) and set(value) == {"kind", "parameters"}
+    return read_strategy({"kind": kind, "parameters": parameters}) if kind in KINDS else STRATEGIES[kind](**parameters)
 
 
 def fingerprint(mechanism: Mechanism) -> str | None:

@@ -49,10 +49,8 @@ class Epochs(Repeated):
     @classmethod
     def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
         """As `Repeated`; `reshuffled = false`: all passes in the same order."""
-        times, reshuffled = int(options["epochs"]), options.get("reshuffled", True)
-        if not isinstance(reshuffled, bool):
-            raise ValueError(f"participation.reshuffled={reshuffled!r} is not allowed: it must be true or false.")
-        return cls(times, reshuffled), rounds_of(options, times, population)
+        times = int(options["epochs"])
+        return cls(times, options.get("reshuffled") is not False), rounds_of(options, times, population)
 
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
         return passes(self.most, population, rounds, streams, start, reshuffled=self.reshuffled)

@@ -45,11 +45,21 @@ __all__ = [
     "Toeplitz",
     "Tree",
     "make_strategy",
+    "read_strategy",
 ]
 
 NAMES: dict[str, type[CorrelatedStrategy]] = {each.kind: each for each in (Independent, Toeplitz, Banded, Blt, Tree, Given)}
 KINDS: dict[str, type[CorrelatedStrategy]] = {**NAMES, Restarted.kind: Restarted}  # that a description may name
 OPTIONS = ("bands", "buffers", "damping", "objective", "honaker", "file", "restart_every")
+
+
+def read_strategy(written: Mapping[str, Any]) -> CorrelatedStrategy:
+    """A strategy from its kind and parameters, as a description holds them."""
+    inner, kind = written["parameters"], KINDS[_validate.one_of("strategy", str(written["kind"]), KINDS)]
+    parameters: dict[str, Any] = {
+        key: read_strategy(value) if isinstance(value, Mapping) else value for key, value in inner.items()
+    }
+    return kind(**parameters)
 
 
 def make_strategy(name: str, options: Mapping[str, Any], plan: Plan) -> CorrelatedStrategy:
