@@ -17,9 +17,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from coalmine.contracts import Context, Description, Fresh, Noise, Public, Release, State, Streams, Total
+from coalmine.contracts import Array, Context, Description, Fresh, Noise, Public, Release, State, Streams, Total
 from coalmine.mechanisms.gaussian import Gaussian, normals
 from coalmine.mechanisms.strategies import OPTIONS, CorrelatedStrategy, Independent, Plan, make_strategy, read_strategy
+from coalmine.mechanisms.strategies.strategy import Draw
 
 MOST_STATE = 512 * 2**20  # bytes that a checkpoint holds, every round
 _OWN = ("strategy", *OPTIONS, "momentum")
@@ -78,11 +79,15 @@ class Correlated(Gaussian):
         if self.noise_multiplier > 0:
             remembered = {name.removeprefix("noise."): value for name, value in state.items() if name != "clip_norm"}
             draw = partial(normals, noisy.size, secret)
-            made, kept = self.strategy.noise(public.round, noisy.size, draw, remembered)
+            made, kept = self.correlated(public.round, noisy.size, draw, remembered)
             noisy += self.noise_multiplier * public.clip_norm * made
         divisor = float(max(total.count, 1)) if self.divide_by_actual_cohort else public.denominator
         noisy /= divisor
         return Release(public.round, noisy, public.clip_norm, divisor), {"clip_norm": state["clip_norm"], **_named(kept)}
+
+    def correlated(self, number: int, dim: int, draw: Draw, state: State) -> tuple[Array, State]:
+        """Σ_s W[t, s] z_s of a round, and what the next one needs of it."""
+        return self.strategy.noise(number, dim, draw, state)
 
 
 def _named(state: State) -> State:

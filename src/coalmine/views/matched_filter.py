@@ -15,8 +15,8 @@ and never validity:
 
 * If no correlation is significant (the largest of them at a risk of 1 in 1,000, or the sum of their squares at four standard
   errors), R is diagonal. The filter is then no estimate at all, costs nothing, and both halves serve as the null.
-* Where the mechanism describes how its noise is correlated, R⁻¹ is that of the description if it serves better than the diagonal
-  on the unused directions. It chooses weights and nothing else: the spread of a score is still measured.
+* Where the mechanism describes how its noise is correlated, R⁻¹ is that of the description if it serves better than the
+  diagonal on the unused directions. It chooses weights and nothing else: the spread of a score is still measured.
 * Otherwise the correlations, all of them or only the significant ones, are shrunk towards the diagonal. By how much is tried
   out on a quarter of the directions: the one with the largest signal against the noise there is taken, if it beats the
   diagonal by 2 %. A formula for the best shrinkage of a covariance (Ledoit & Wolf 2004) has another aim than this score:

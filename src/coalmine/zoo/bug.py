@@ -39,6 +39,7 @@ class Bug:
     visible: bool = True  # whether an audit of this kind can see it
     instead: str = ""  # what would see it, if not
     where: str | None = None  # the layer that must be named
+    innocent: bool = False  # unusual code that leaks no more than is claimed: an alarm is a false one
 
     @property
     def fault(self) -> str:
@@ -107,7 +108,10 @@ class Listing:
         return json.dumps([{word: getattr(each, word) for word in words} for each in self.bugs], indent=2) + "\n"
 
     def _entry(self, each: Bug) -> str:
-        said = [f"{each.name}" + ("" if each.visible else " (cannot be seen)"), f"  {each.fault} {each.seen}"]
+        said = [
+            f"{each.name}" + (" (innocent)" if each.innocent else "" if each.visible else " (cannot be seen)"),
+            f"  {each.fault} {each.seen}",
+        ]
         if each.instead:
             said.append(f"  What would see it: {each.instead}")
         said.append(f"  Source: {each.source}")

@@ -239,7 +239,7 @@ def audit_all(
         about.setdefault(name, (setting, each, result))
     rows = []
     for name, (setting, each, _) in about.items():
-        known = (each.visible, each.where) if each is not None else (None, None)
+        known = (None if each.innocent else each.visible, each.where) if each is not None else (None, None)
         rows.append(Row(name, setting.name, tuple(papers[name]), *known))
     return Study(tuple(rows), tuple((name, result) for name, (_, _, result) in about.items()))
 
