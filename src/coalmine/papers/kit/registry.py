@@ -27,6 +27,7 @@ def _reproduce(module: str, ask: Ask) -> PaperResult:
 
 
 _one_shot = partial(entry, "one_shot")
+_user_level = partial(entry, "user_level")
 _ALL = (
     _one_shot("table1", "one-shot audits of the Gaussian mechanism; Figure 4, one run or ten"),
     _one_shot("table2", "epsilon against noise: pure-noise model, and word LSTM on chats", **MODEL_AND_RUNS),
@@ -61,6 +62,20 @@ _ALL = (
     ),
     _one_shot("v1-table3", "first version: the unbiased estimate by a split threshold"),
     _one_shot("assumptions", "Table 7 for this package: what every method needs and sees"),
+    _user_level("correlated-mean", "correlated noise: stationary error of mean estimation, closed form and simulation"),
+    _user_level("correlated-linear", "correlated noise: linear regression, effective dimension against dimension"),
+    _user_level(
+        "correlated-rates",
+        "correlated noise: exponents in the number of steps, cost of factorizations, clipped training",
+        parts=("rates", "cost", "dp-linear"),
+    ),
+    _user_level(
+        "correlated-training",
+        "correlated noise: accuracy at equal epsilon against independent noise, audited",
+        trains=True,
+        needs=f"{MNIST}, {SHAKESPEARE}; part example-level: {FASHION}; part chat: nothing",
+        parts=("chat", "mnist", "shakespeare", "example-level"),
+    ),
 )
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({each.name: each for each in _ALL})
 
