@@ -19,13 +19,21 @@ from coalmine.zoo.page import page
 from coalmine.zoo.power import TooLittle, check, curve
 from coalmine.zoo.study import Row, SeedVerdict, Study, most_false_alarms
 
-VISIBLE = [name for name, each in BUGS.items() if each.visible]
+INNOCENT = [name for name, each in BUGS.items() if each.innocent]
+VISIBLE = [name for name, each in BUGS.items() if each.visible and not each.innocent]
 BLIND = [name for name, each in BUGS.items() if not each.visible]
 
 
 @pytest.fixture(autouse=True)
 def quiet(one_thread):
     """Every run in one thread, as in the examination."""
+
+
+@pytest.mark.parametrize("name", INNOCENT)
+def test_odd_code_that_leaks_no_more_than_is_claimed_is_not_accused(name):
+    each = BUGS[name]
+    for seed in (0, 1):
+        assert audit_once(SETTINGS[each.setting], each, seed).verdict.word != "VIOLATED", seed
 
 
 @pytest.mark.parametrize("name", VISIBLE)

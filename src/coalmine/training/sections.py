@@ -111,7 +111,7 @@ class Mechanism(_Section):
         None, description="adaptive: noise on the number of unclipped updates; default: a twentieth of the cohort"
     )
 
-    strategy: str | None = Field(
+    strategy: str | dict[str, Any] | None = Field(
         None,
         description='correlated: "independent", "toeplitz", "banded", "blt", "tree" or "matrix": see '
         "[correlated noise](correlated-noise.md)",

@@ -22,6 +22,8 @@ from coalmine.mechanisms.strategies.strategy import CorrelatedStrategy, Draw, Pl
 from coalmine.mechanisms.strategies.toeplitz import Toeplitz
 
 OBJECTIVES = ("mean", "max")
+_PIECE = 1 << 16  # coordinates at once
+_MANY = 32  # bands, beyond which pieces are smaller
 _LEAST_STEP = 1e-300
 
 
@@ -130,9 +132,15 @@ class Banded(ToeplitzStrategy):
         places = (number - np.arange(1, self.bands)) % self.bands
         weights = np.zeros(self.bands)
         weights[places] = own[1:]
-        made -= np.einsum("j,jd->d", weights, ring)
-        made /= own[0]
-        ring[number % self.bands] = made
+        size = _PIECE if self.bands <= _MANY else _PIECE >> 2
+        room = np.empty(min(size, dim))
+        for start in range(0, dim, size):  # what is computed of a piece stays in the cache
+            part = made[start : start + size]
+            past = room[: part.size]
+            np.einsum("j,jd->d", weights, ring[:, start : start + size], out=past)
+            part -= past
+            part /= own[0]
+            ring[number % self.bands, start : start + size] = part
         return made, {"past": ring}
 
 

@@ -30,7 +30,7 @@ from coalmine.mechanisms.strategies.strategy import CorrelatedStrategy, Draw, Pl
 _STARTS = (0.6, 0.8, 1.0)  # of log(rounds): where the slowest buffer forgets
 _SLOWEST = 1e-7  # 1 - θ_1 of one more start
 _SMALLEST_STEP = 1e-8  # of a complex-step derivative: no cancellation
-_PIECE = 1 << 14  # coordinates at once, in the cache
+_PIECE = 1 << 16  # coordinates at once, in the cache
 _LARGEST = 1 - 1e-12  # of a decay: 1 itself would never forget
 MOST_BUFFERS = 8
 
@@ -143,18 +143,16 @@ class Blt(ToeplitzStrategy):
         if not self.decays:
             return made, state
         buffers = state["buffers"]
-        after = np.empty_like(buffers)
-        room = np.empty(min(_PIECE, dim))
+        after, room = np.empty_like(buffers), np.empty(min(_PIECE, dim))
+        weights, decays, first = np.array(self.weights), np.array(self.decays)[:, None], self.first
         for start in range(0, dim, _PIECE):
             own, old, new = made[start : start + _PIECE], buffers[:, start : start + _PIECE], after[:, start : start + _PIECE]
-            part = room[: own.size]
-            for weight, each in zip(self.weights, old, strict=True):
-                np.multiply(each, weight, out=part)
-                own -= part
-            for decay, each, into in zip(self.decays, old, new, strict=True):
-                np.multiply(each, decay, out=into)
-                into += own
-        made /= self.first
+            remembered = room[: own.size]
+            np.einsum("j,jd->d", weights, old, out=remembered)
+            own -= remembered
+            np.multiply(old, decays, out=new)
+            new += own
+            own /= first
         return made, {"buffers": after}
 
 

@@ -1,4 +1,4 @@
-"""Linear regression with clipped gradients and one pass: DP-SGD and ν-DP-FTRL, the learning rate tuned for every number of steps."""
+"""Linear regression with clipped gradients: DP-SGD and ν-DP-FTRL, the learning rate tuned for every number of steps."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ DIM, CLIP, RHO = 10, 1.0, 0.002
 GRID = tuple(np.geomspace(0.01, 2.0, 16))
 METHODS = ("SGD", "FTRL")
 ABOUT = (
-    f"Part dp-linear: d = {DIM}, ρ = {RHO}, gradients of single examples clipped to {CLIP:g}, targets with little noise, every example "
-    "once. The learning rate is the best of 16 for each T and method, on repetitions of its own; for FTRL, ν = η λ_min."
+    f"Part dp-linear: d = {DIM}, ρ = {RHO}, gradients of single examples clipped to {CLIP:g}, targets with little noise, every "
+    "example once. The learning rate is the best of 16 for each T and method, on repetitions of its own; for FTRL, ν = η λ_min."
 )
 
 
@@ -37,7 +37,11 @@ def study(ask: Ask, lengths: tuple[int, ...], repetitions: int) -> Found:
     table: dict[str, dict[str, Any]] = {method: {} for method in METHODS}
     slopes = {}
     for (method, steps, *_), (rate, risks) in zip(jobs, done, strict=True):
-        table[method][str(steps)] = {"rate": rate, "risk": float(np.mean(risks)), "error": float(np.std(risks) / len(risks) ** 0.5)}
+        table[method][str(steps)] = {
+            "rate": rate,
+            "risk": float(np.mean(risks)),
+            "error": float(np.std(risks) / len(risks) ** 0.5),
+        }
     for method in METHODS:
         means = np.array([each["risk"] for each in table[method].values()])
         errors = np.array([each["error"] for each in table[method].values()]) / means
@@ -45,7 +49,7 @@ def study(ask: Ask, lengths: tuple[int, ...], repetitions: int) -> Found:
         centred = places - places.mean()
         slopes[method] = (
             theory.slope(np.array(lengths, dtype=float), means),
-            float(np.sqrt((centred**2 @ errors**2)) / (centred @ centred)),
+            float(np.sqrt(centred**2 @ errors**2) / (centred @ centred)),
         )
     return Found(table, slopes)
 

@@ -37,7 +37,9 @@ def reproduce(ask: Ask) -> PaperResult:
     for name, found in slopes.items():
         rows.append(PaperRow(f"slope: {name}", EXPONENTS[name], found, None, "same shape", "of the closed forms"))
     checks = [
-        PaperCheck(f"slope of {name}: {found:.3f}, expected {KNOWN_SLOPES[name]:g} ± 0.05", abs(found - KNOWN_SLOPES[name]) < 0.05)
+        PaperCheck(
+            f"slope of {name}: {found:.3f}, expected {KNOWN_SLOPES[name]:g} ± 0.05", abs(found - KNOWN_SLOPES[name]) < 0.05
+        )
         for name, found in slopes.items()
     ]
     chains, steps = ask.pick(full=(24, 60_000), quick=(12, 20_000))

@@ -31,11 +31,15 @@ def reproduce(ask: Ask) -> PaperResult:
         for damped, name, printed in ((False, "SGD", "η/ρ"), (True, "FTRL", "η² log²(1/η)/ρ")):
             exact = theory.mean_ftrl(rate) if damped else theory.mean_sgd(rate)
             place = {"rate": rate, "method": name}
-            rows.append(PaperRow(f"{name}, η = {rate:g}, closed form", printed, exact, None, "same shape", f"{exact:.6g}", place))
+            rows.append(
+                PaperRow(f"{name}, η = {rate:g}, closed form", printed, exact, None, "same shape", f"{exact:.6g}", place)
+            )
             if (rate, damped) in measured:
                 found = measured[rate, damped]
                 error = found * np.sqrt(2 / chains)
-                rows.append(PaperRow(f"{name}, η = {rate:g}, simulated", "", found, error, None, f"closed form {exact:.6g}", place))
+                rows.append(
+                    PaperRow(f"{name}, η = {rate:g}, simulated", "", found, error, None, f"closed form {exact:.6g}", place)
+                )
                 text = f"{name}, η = {rate:g}: simulation {found:.4g} ± {error:.2g}, closed form {exact:.4g}"
                 compared.append(Compared("simulation", text, abs(found - exact) / error))
                 dots[f"{name}, simulated"][0].append(rate)
@@ -44,16 +48,23 @@ def reproduce(ask: Ask) -> PaperResult:
     checks = one_by_one(compared)
     for rate in RATES:
         known = rate**2 / 2 * theory.squared_sensitivity(rate) ** 2
-        checks.append(PaperCheck(f"η = {rate:g}: quadrature equals the closed form", abs(theory.mean_ftrl(rate) / known - 1) < 1e-6))
-    checks.append(PaperCheck(f"ν = η is best: ν = η/10 costs {off[0.1]:+.0%}, ν = 10 η {off[10.0]:+.0%}", min(off.values()) > 0))
+        checks.append(
+            PaperCheck(f"η = {rate:g}: quadrature equals the closed form", abs(theory.mean_ftrl(rate) / known - 1) < 1e-6)
+        )
+    checks.append(
+        PaperCheck(f"ν = η is best: ν = η/10 costs {off[0.1]:+.0%}, ν = 10 η {off[10.0]:+.0%}", min(off.values()) > 0)
+    )
     grid = np.geomspace(1e-3, 0.5, 40)
 
     def figure() -> Any:
         from coalmine.papers.user_level.drawings import rates
 
-        lines = {"SGD": (grid, [theory.mean_sgd(rate) for rate in grid]), "FTRL": (grid, [theory.mean_ftrl(rate) for rate in grid])}
+        lines = {
+            "SGD": (grid, [theory.mean_sgd(rate) for rate in grid]),
+            "FTRL": (grid, [theory.mean_ftrl(rate) for rate in grid]),
+        }
         bound = {"η²/(2ρ)": (grid, grid**2 / 2)}
-        return rates(lines, dots, bound, "learning rate", "Mean estimation: stationary error of the noise, ρ = 1")  # type: ignore[arg-type]
+        return rates(lines, dots, bound, "learning rate", "Mean estimation: stationary error of the noise, ρ = 1")
 
     return PaperResult(
         "correlated-mean",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from coalmine.report.style import BLUE, GREEN, INK, MUTED, ORANGE, drawing, house_style
 
 COLOURS = (ORANGE, BLUE, GREEN, INK, MUTED)
-Line = tuple[Sequence[float], Sequence[float]]
+Line = tuple[Any, Any]  # two sequences of numbers
 
 
 def rates(lines: Mapping[str, Line], dots: Mapping[str, Line], dashed: Mapping[str, Line], across: str, up: str) -> Any:

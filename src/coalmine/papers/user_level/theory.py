@@ -6,8 +6,8 @@
     ρ        1             zCDP: noise of variance |B⁻¹e|²/(2ρ), no clipping
     F_∞      ...           stationary part of the error that the noise is responsible for
 
-Along an eigenvalue λ:  F_∞ = λ η² avg_ω(|B|²/|1 - ηλ - e^{iω}|²) · avg_ω(|B|⁻²)/(2ρ), with avg |B|⁻² = (2/π) K((1 - ν)²). By the
-inequality of Cauchy and Schwarz the best of all B for one eigenvalue has ν = ηλ.
+Along an eigenvalue λ:  F_∞ = λ η² avg_ω(|B|²/|1 - ηλ - e^{iω}|²) · avg_ω(|B|⁻²)/(2ρ), with avg |B|⁻² = (2/π) K((1 - ν)²). By
+the inequality of Cauchy and Schwarz the best of all B for one eigenvalue has ν = ηλ.
 """
 
 from __future__ import annotations
