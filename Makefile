@@ -13,7 +13,7 @@ TESTS  := $(BIN)/pytest -n 2 --dist worksteal -q
 FAST   := tests/unit tests/contracts tests/test_architecture.py
 LINT   := 'ruff check' '$(BIN)/ruff check .' 'ruff format' '$(BIN)/ruff format --check .' mypy '$(BIN)/mypy'
 
-.PHONY: run test check flower versions faults lint calibrate zoo bench clean help
+.PHONY: run test check flower versions faults lint calibrate zoo conformance bench clean help
 
 run: $(STAMP)  ## train and audit the quickstart, in runs/
 	$(BIN)/coalmine run
@@ -41,6 +41,9 @@ calibrate: $(STAMP)  ## the long calibration; writes docs/calibration.md
 
 zoo: $(STAMP)  ## audits of the whole bug zoo, at most 20 minutes; writes docs/zoo.md
 	$(BIN)/python benchmarks/zoo.py
+
+conformance: $(STAMP)  ## calibration of the tests of a mechanism; writes docs/conformance-calibration.md
+	$(BIN)/python benchmarks/conformance.py
 
 bench: $(STAMP)  ## ratios against the naive way; writes JSON to benchmarks/results
 	$(BIN)/python benchmarks/gaussian_pairs.py

@@ -14,6 +14,7 @@ BUDGET = {
     "src": 120,
     "tests": 60,
     "tests/browser": 60,
+    "tests/conformance": 60,
     "tests/contracts": 150,
     "tests/coverage": 240,
     "tests/docs": 180,

@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from coalmine.contracts import plain
+from coalmine.contracts.finding_sentences import finding
 from coalmine.progress import track
 from coalmine.report.style import BLUE, GREEN, MUTED, ORANGE, drawing, house_style, svg
 from coalmine.report.words import number
@@ -50,13 +51,18 @@ def caught(row: Row) -> str:
     return f"{row.caught} of {len(row.papers)}"
 
 
+def false(row: Row) -> str:
+    """The sentence of the description that is false, and how many runs found it."""
+    return f"{finding(row.sentence, {})} ({row.named})"
+
+
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
 
 def tables(exam: Study) -> dict[str, str]:
-    rows = {kind: [row for row in exam.rows if row.visible is kind] for kind in (True, False, None)}
+    rows = {kind: [row for row in exam.rows if row.canaries is kind] for kind in (True, False, None)}
     bugs = [
         (
             f"[{row.name}](#{row.name})",
@@ -64,11 +70,15 @@ def tables(exam: Study) -> dict[str, str]:
             number(row.claim),
             number(row.bound),
             f"{row.papers[0].method}, {row.view}",
-            f"{row.located} of {row.caught} name `{row.where}`" if row.where else "",
+            f"{row.located} of {row.violated} name `{row.where}`" if row.where else "",
+            false(row),
         )
         for row in rows[True]
     ]
-    blind = [(f"[{row.name}](#{row.name})", caught(row), BUGS[row.name].seen, BUGS[row.name].instead) for row in rows[False]]
+    blind = [
+        (f"[{row.name}](#{row.name})", caught(row), f"{row.violated} of {len(row.papers)}", false(row), BUGS[row.name].seen)
+        for row in rows[False]
+    ]
     right = [
         (
             row.setting,
@@ -82,8 +92,8 @@ def tables(exam: Study) -> dict[str, str]:
         for row in rows[None]
     ]
     return {
-        "BUGS": table(("bug", "caught", "claim", "median bound", "by", "where"), bugs),
-        "BLIND": table(("bug", "caught", "why", "what would see it"), blind),
+        "BUGS": table(("bug", "caught", "claim", "median bound", "by", "where", "sentence found false"), bugs),
+        "BLIND": table(("bug", "caught", "by canaries", "sentence found false", "why canaries do not see it"), blind),
         "RIGHT": table(("setting", "what it is", "false alarms", "allowed", "claim", "median bound", "verdicts"), right),
     }
 

@@ -2,7 +2,9 @@
 
 import json
 import struct
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from coalmine._random import stream
 from coalmine.canaries import SphereCanaries, TransformCanaries
 from coalmine.canaries.schedule import Schedule
 from coalmine.views import norms_in_group, project_row, stack
+
+sys.path.insert(0, str(Path(__file__).parent))  # `import conforming`
 
 FAMILIES = {"transform": TransformCanaries, "sphere": SphereCanaries}
 

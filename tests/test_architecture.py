@@ -1,6 +1,6 @@
-"""The plan of the house: imports point down the floors, the front door is light, files stay small, names have one spelling.
+"""The architecture: imports point to lower layers, `import coalmine` is light, files stay small, names have one spelling.
 
-A new module goes into FLOOR first: which floor is it on, and which rooms below may it use?
+A new module goes into LAYER first: which layer is it in, and which packages below may it use?
 """
 
 import ast
@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,9 +19,9 @@ import coalmine
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "coalmine"
 
-# A room is a module of the package, or a package inside it. Rooms import rooms of lower floors only; the files of one package
-# may import each other. Floors are those of DESIGN, section 2.
-FLOOR = {
+# A module directly below `coalmine` counts as a package of its own. Packages import packages of lower layers only; the files of
+# one package may import each other. CONTRIBUTING has the same table, with the purpose of each.
+LAYER = {
     "errors": 0,
     "_validate": 0,
     "_random": 0,
@@ -48,6 +49,7 @@ FLOOR = {
     "scores": 4,
     "estimators": 5,
     "views": 5,
+    "conformance": 5,
     "simulation": 5,
     "histogram": 5,
     "verdict": 6,
@@ -62,6 +64,7 @@ FLOOR = {
     "selftest": 10,
     "front": 10,
     "cli": 11,
+    "__main__": 12,
 }
 FRAMEWORKS = {"torch", "jax", "jaxlib", "flax", "tensorflow", "keras", "opacus", "flwr", "ray"}
 MAY_USE_FRAMEWORKS = {"models", "clients", "training", "adapters"}
@@ -74,16 +77,22 @@ def module_name(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}  # "" is the front door, coalmine/__init__.py
+MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}  # "" is coalmine/__init__.py
 
 
-def room(module):
+@cache
+def parsed(path):
+    """The syntax tree of a file, which most tests here read."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def package_of(module):
     return module.split(".")[0]
 
 
 def imported(path):
     """(package, name or None) of every import of a file, those inside functions and type-checking blocks included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -103,36 +112,47 @@ def imported_modules(module):
     return found
 
 
-def test_every_room_has_a_floor_and_every_floor_its_rooms():
-    rooms = {room(module) for module in MODULES if module}
-    assert rooms - set(FLOOR) == set(), "give the new rooms a floor in FLOOR"
-    assert set(FLOOR) - rooms == set(), "FLOOR lists rooms that are gone"
+def test_every_package_has_a_layer():
+    packages = {package_of(module) for module in MODULES if module}
+    assert packages - set(LAYER) == set(), "give the new packages a layer in LAYER"
+    assert set(LAYER) - packages == set(), "LAYER lists packages that are gone"
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if module])
-def test_imports_point_down_the_floors(module):
+def test_imports_point_to_lower_layers(module):
     for other in imported_modules(module):
-        assert other, f"{module} must not import the front door; import the module that holds the name"
-        if room(other) != room(module):
-            assert FLOOR[room(other)] < FLOOR[room(module)], f"{module} must not import {other}"
+        assert other, f"{module} must not import `coalmine` itself; import the module that holds the name"
+        if package_of(other) != package_of(module):
+            assert LAYER[package_of(other)] < LAYER[package_of(module)], f"{module} must not import {other}"
 
 
 def test_the_files_of_a_package_do_not_import_each_other_in_circles():
     graph = {module: imported_modules(module) for module in MODULES if module}
+    assert circle(graph) is None
+    assert circle({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}) is None
+    assert circle({"a": {"b"}, "b": {"c", "d"}, "c": set(), "d": {"b"}}) == "b -> d -> b"
+
+
+def circle(graph):
+    """A circle of imports, if there is one; every module is visited once."""
+    finished = set()
 
     def visit(module, path):
-        assert module not in path, " -> ".join([*path, module])
-        for other in graph[module]:
-            visit(other, [*path, module])
+        if module in path:
+            return " -> ".join([*path[path.index(module) :], module])
+        found = None
+        if module not in finished:
+            found = next(filter(None, (visit(other, [*path, module]) for other in sorted(graph[module]))), None)
+        finished.add(module)
+        return found
 
-    for module in graph:
-        visit(module, [])
+    return next(filter(None, (visit(module, []) for module in graph)), None)
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_no_framework_outside_the_rooms_that_train(module):
+def test_no_framework_outside_the_packages_that_train(module):
     used = {package.split(".")[0] for package, _ in imported(MODULES[module])}
-    assert room(module) in MAY_USE_FRAMEWORKS or not used & FRAMEWORKS
+    assert package_of(module) in MAY_USE_FRAMEWORKS or not used & FRAMEWORKS
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -140,7 +160,7 @@ def test_files_are_small(module):
     assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) <= 350
 
 
-def test_there_is_no_room_for_odds_and_ends():
+def test_there_is_no_module_for_odds_and_ends():
     assert not {part for module in MODULES for part in module.split(".")} & {"utils", "util", "helpers", "common", "misc"}
 
 
@@ -151,7 +171,7 @@ def loaded_by(statement):
     return set(shown.stdout.split())
 
 
-def test_the_front_door_is_light():
+def test_importing_coalmine_is_light():
     loaded = loaded_by("import coalmine")
     assert "coalmine" in loaded
     for heavy in ("scipy", "scipy.stats", "torch", "matplotlib", "pandas", "pyarrow", "dp_accounting", "typer", "rich"):
@@ -171,8 +191,8 @@ def test_statistics_need_no_framework_and_no_tables():
 
 
 def type_checking_imports():
-    """{(module, name)} of the imports that type checkers see in the front door."""
-    tree = ast.parse(MODULES[""].read_text(encoding="utf-8"))
+    """{(module, name)} of the imports that type checkers see in `coalmine/__init__.py`."""
+    tree = parsed(MODULES[""])
     block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     found = set()
     for node in block.body:
@@ -227,14 +247,14 @@ def test_public_signatures_use_one_spelling():
         assert not used & FORBIDDEN_NAMES, f"{name}{inspect.signature(value)}"
 
 
-def test_the_floors_are_those_of_the_contributors_page():
+def test_the_layers_are_those_of_the_contributors_page():
     rows = re.findall(r"^\| (\d+) \| ([^|]*) \|", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
-    written = {name.rstrip("/"): int(floor) for floor, names in rows for name in re.findall(r"`([^`]+)`", names)}
-    assert written == FLOOR
+    written = {name.rstrip("/"): int(layer) for layer, names in rows for name in re.findall(r"`([^`]+)`", names)}
+    assert written == LAYER
 
 
 # Classes that everybody may ask for: errors, and the plain data of the contracts (layers 0 and 1).
-ASKED_FOR = {name for name, floor in FLOOR.items() if floor <= 1}
+ASKED_FOR = {name for name, layer in LAYER.items() if layer <= 1}
 # Modules that read the configuration although they are neither training nor above it, with the reason.
 CONFIGURED = {"training", "papers", "zoo", "cli", "front"}
 CONFIG_EXCEPTIONS = {"adapters.flower.engine": "our own trainer on Flower's nodes: it runs a configuration as `training` does"}
@@ -250,12 +270,12 @@ NOISE_EXCEPTIONS = {
 def classes_of_others(module):
     """By local name, the package that a name was imported from, where that is another package of coalmine."""
     found = {}
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(MODULES[module])):
         if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "coalmine":
             for alias in node.names:
                 inner = node.module.removeprefix("coalmine").lstrip(".")
-                home = room(inner or alias.name)
-                if home != room(module):
+                home = package_of(inner or alias.name)
+                if home != package_of(module):
                     found[alias.asname or alias.name] = home
     return found
 
@@ -289,7 +309,7 @@ def questions_of_class(tree):
 def test_nobody_asks_for_a_class_of_another_package(module):
     """Whoever needs to know asks the object: a class of another package is asked for only in a union of one's own signature."""
     others = classes_of_others(module)
-    for name, in_signature in questions_of_class(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for name, in_signature in questions_of_class(parsed(MODULES[module])):
         allowed = others.get(name, "contracts") in ASKED_FOR or in_signature
         assert allowed, f"{module} asks for the class {name} of {others[name]}"
 
@@ -316,7 +336,7 @@ def test_nobody_but_the_trainer_and_what_stands_on_it_reads_the_configuration():
     readers = {
         module
         for module in MODULES
-        if room(module) not in CONFIGURED and imported_modules(module) & {"training.config", "training.sections"}
+        if package_of(module) not in CONFIGURED and imported_modules(module) & {"training.config", "training.sections"}
     }
     assert readers == set(CONFIG_EXCEPTIONS)
 
@@ -325,8 +345,8 @@ def test_nobody_but_mechanisms_and_accountants_reads_a_noise_multiplier():
     """As a name of a parameter or a key, where people state it, it stays; an object may also read its own."""
     readers = set()
     for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
             if isinstance(node, ast.Attribute) and node.attr == "noise_multiplier" and not own:
                 readers.add(module)
-    assert {module for module in readers if room(module) not in NOISE_READERS} == set(NOISE_EXCEPTIONS)
+    assert {module for module in readers if package_of(module) not in NOISE_READERS} == set(NOISE_EXCEPTIONS)

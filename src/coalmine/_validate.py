@@ -10,6 +10,9 @@ from numbers import Integral
 from operator import index
 from typing import Any
 
+MOST_ROUNDS = 10_000_000
+SMALLEST_CLIP = 1e-12
+
 
 def number(name: str, value: Any) -> float:
     """Any real number or infinity, not NaN."""
@@ -66,12 +69,29 @@ def positive(name: str, value: Any) -> float:
     return converted
 
 
-def whole(name: str, value: Any, *, least: int = 0) -> int:
-    """A whole number of at least `least`."""
+def clip_norm(value: Any) -> float:
+    """A clip norm with which the squares of single-precision coordinates neither vanish nor overflow."""
+    converted = number("clip_norm", value)
+    if not SMALLEST_CLIP <= converted <= 1 / SMALLEST_CLIP:
+        allowed = f"between {SMALLEST_CLIP:g} and {1 / SMALLEST_CLIP:g}"
+        raise ValueError(
+            _message("clip_norm", value, allowed, "single precision holds nothing smaller or larger; scale the loss")
+        )
+    return converted
+
+
+def whole(name: str, value: Any, *, least: int = 0, most: int | None = None) -> int:
+    """A whole number of at least `least`, and at most `most`."""
     converted = number(name, value)
-    if not (least <= converted < math.inf and converted == math.floor(converted)):
-        raise ValueError(_message(name, value, f"a whole number of at least {least}"))
+    if not (least <= converted < math.inf and converted == math.floor(converted) and (most is None or converted <= most)):
+        limit = "" if most is None else f" and at most {most:,}"
+        raise ValueError(_message(name, value, f"a whole number of at least {least}{limit}"))
     return int(value) if isinstance(value, Integral) else int(converted)  # a float cannot hold every large whole number
+
+
+def rounds(value: Any) -> int:
+    """A number of rounds: accountants and schedules answer up to the limit."""
+    return whole("rounds", value, least=1, most=MOST_ROUNDS)
 
 
 def one_of(name: str, value: str, allowed: Collection[str]) -> str:

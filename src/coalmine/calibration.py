@@ -59,6 +59,8 @@ APPROXIMATE: dict[str, Bound] = {
     "lifted, Wilson 2": _with(bound_lifted, kind="wilson", threshold=Fixed(1.0)),
     "pointwise (papers)": bound_pointwise,
 }
+OF_COINS = frozenset({"one-run", "one-run f-DP"})  # methods for canaries that coins decide about
+OF_RUNS = frozenset({*(f"lifted, Bernstein {order}" for order in (1, 2, 4)), "lifted, split", "lifted, Wilson 2"})  # many runs
 
 
 @dataclass(frozen=True)
@@ -160,10 +162,10 @@ def _likely_counts(trials: int, rate: float) -> tuple[Array, Array]:
 def _scores(case: Case, rng: np.random.Generator) -> Scores:
     """One simulated table of scores; coins decide for one-run bounds, runs are labelled for lifted ones."""
     null = GaussianNull() if case.exact_null else None
-    if case.method.startswith("one-run"):
+    if case.method in OF_COINS:
         coins = rng.random(2 * case.canaries) < 0.5
         return Scores(rng.standard_normal(coins.size) + case.gap * coins, coins, assignment="coins", null=null)
-    lifted = case.method.startswith("lifted")
+    lifted = case.method in OF_RUNS
     held_out = 0 if case.exact_null and not lifted else case.canaries
     inserted = np.arange(case.canaries + held_out) < case.canaries
     value = rng.standard_normal(inserted.size) + case.gap * inserted

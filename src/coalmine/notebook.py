@@ -10,7 +10,12 @@ from html import escape
 
 from coalmine.drawing import Picture, svg
 
-_STYLES = {"VIOLATED": ("✗", "#b42318"), "CONSISTENT": ("✓", "#1a7f37"), "INCONCLUSIVE": ("?", "#9a6700")}
+_STYLES = {
+    "VIOLATED": ("✗", "#b42318"),
+    "DEVIATES": ("≠", "#b42318"),
+    "CONSISTENT": ("✓", "#1a7f37"),
+    "INCONCLUSIVE": ("?", "#9a6700"),
+}
 _NEITHER = ("·", "#57606a")  # no claim, no verdict
 _BADGE = "display:inline-block;padding:1px 8px;border-radius:4px;color:#fff;font-weight:bold;background:{colour}"
 _CELL = "padding:2px 12px 2px 0;text-align:left;vertical-align:top;border:0;background:none"

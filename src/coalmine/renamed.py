@@ -7,6 +7,7 @@ is data now; `first_result` reads those sentences, as nothing else does.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
@@ -30,7 +31,7 @@ VALUES: dict[str, dict[Any, Any]] = {
     "mechanism.kind": {True: "adaptive", False: "gaussian", "true": "adaptive", "false": "gaussian"},
     "audit.null": {"law": "theory", "unused": "empirical"},
 }
-_OF_ADAPTIVE = ("target_quantile", "clip_learning_rate", "count_noise")  # the first version wrote them for every mechanism
+_OF_ADAPTIVE = ("target_quantile", "clip_learning_rate", "count_noise")
 VIEWS = {
     "final model": "final-model",
     "final model, with its start": "whole-model",
@@ -49,7 +50,7 @@ def path(old: str, value: Any = None, *, quiet: bool = False) -> tuple[str, Any]
     new = MOVED.get(old, old)
     now = VALUES.get(new, {}).get(value, value) if isinstance(value, str | bool) else value
     if (new, now) != (old, value) and not quiet:
-        _notice(f"{old}" if new != old else f"{old} = {value!r}", f"{new}" if new != old else f"{new} = {now!r}")
+        _notice(*((old, new) if now is value else (f"{old} = {_toml(value)}", f"{new} = {_toml(now)}")))
     return new, now
 
 
@@ -62,17 +63,26 @@ def section(data: Mapping[str, Any], *, quiet: bool = False) -> dict[str, Any]:
             home, _, last = new.rpartition(".")
             if new != f"{name}.{key}":
                 del found[name][key]
-                if isinstance(found.setdefault(home, {}), dict):
-                    found[home].setdefault(last, now)
+                if isinstance(found.setdefault(home, {}), dict) and found[home].setdefault(last, now) != now:
+                    raise ValueError(
+                        f"{name}.{key} is the old name of {new}, and the two disagree: {_toml(item)} and "
+                        f"{_toml(found[home][last])}. Leave out the old one."
+                    )
             else:
                 found[name][key] = now
-    mechanism = found.get("mechanism")
-    if isinstance(mechanism, dict) and "adaptive_clipping" in dict(data.get("privacy", {})) and mechanism["kind"] == "gaussian":
+    mechanism, old = found.get("mechanism"), data.get("privacy")
+    if isinstance(mechanism, dict) and isinstance(old, Mapping):
+        _without_what_was_always_written(mechanism, old)
+    return found
+
+
+def _without_what_was_always_written(mechanism: dict[str, Any], old: Mapping[str, Any]) -> None:
+    """The first version wrote keys of all mechanisms whichever it was, and the denominator always."""
+    if "adaptive_clipping" in old and mechanism["kind"] == "gaussian":
         for name in _OF_ADAPTIVE:
             mechanism.pop(name, None)
-    if "realised_denominator" in dict(data.get("privacy", {})) and not found["mechanism"]["divide_by_actual_cohort"]:
-        del found["mechanism"]["divide_by_actual_cohort"]  # the first version wrote it always
-    return found
+    if "realised_denominator" in old and not mechanism["divide_by_actual_cohort"]:
+        del mechanism["divide_by_actual_cohort"]
 
 
 def accepting(**names: str) -> Callable[[type[Any]], type[Any]]:
@@ -96,6 +106,10 @@ def accepting(**names: str) -> Callable[[type[Any]], type[Any]]:
     return translate
 
 
+def _toml(value: Any) -> str:
+    return json.dumps(value, default=str)
+
+
 def _notice(old: str, new: str) -> None:
     if old not in _said:
         _said.add(old)
@@ -106,6 +120,12 @@ def view(words: str) -> tuple[str, str | None]:
     """The key and the layer of a view that was named in words."""
     name, _, layer = words.partition(", within ")
     return VIEWS.get(name, name), layer or None
+
+
+def combined(statistic: Any) -> str:
+    """How rounds became one score, from the words of a table that does not say it as data."""
+    words = str(statistic)
+    return "maximum" if words.startswith("maximum") else "likelihood-ratio" if words == "likelihood ratio" else "sum"
 
 
 def attendance(words: Any) -> Any:

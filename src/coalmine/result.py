@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from coalmine import _validate, notebook, renamed, terminal
 from coalmine.contracts import Caveat, Claim, Conformance, Game, LowerBound, PointEstimate, Verdict, from_plain, plain
+from coalmine.contracts.finding_sentences import chance, conformance_lines
 from coalmine.contracts.sentences import training_words, view_name
 from coalmine.drawing import Picture
 from coalmine.errors import AuditError, InputFileError
@@ -67,10 +68,8 @@ class AuditResult:
     training: Mapping[str, Any] = field(default_factory=dict)  # what the run recorded: learning, canaries' share, fingerprints
     histogram: Histogram = field(default_factory=dict, repr=False)  # edges, inserted, held_out: the scores in units of the null
     conformance: Conformance | None = field(default=None, metadata=_LATER)  # tests of the mechanism's description
-    rankings: tuple[Mapping[str, Any], ...] = field(default=(), metadata={"later": True})  # of attacks; never an epsilon
-    computed: tuple[Mapping[str, Any], ...] = field(
-        default=(), metadata={"later": True}
-    )  # under stated assumptions; decide nothing
+    rankings: tuple[Mapping[str, Any], ...] = field(default=(), metadata=_LATER)  # of attacks; never an epsilon
+    computed: tuple[Mapping[str, Any], ...] = field(default=(), metadata=_LATER)  # under assumptions; decide nothing
 
     @property
     def bound(self) -> LowerBound:
@@ -88,9 +87,6 @@ class AuditResult:
         data["bounds"][0]["detectable"] = plain(self.bound.detectable)
         if self.verdict is not None:
             data["verdict"]["reason"] = self.verdict.reason
-        if self.conformance is not None:
-            for line, found in zip(data["conformance"]["findings"], self.conformance.findings, strict=True):
-                line["sentence"] = found.sentence
         return data
 
     def to_json(self) -> str:
@@ -246,6 +242,9 @@ def _check_verdict(result: AuditResult) -> None:
         raise ValueError(
             f"the verdict {result.verdict.word} contradicts a bound of {least:.6g} beside a claim of {claimed:.6g}"
         )
+    false = result.conformance.deviations if result.conformance is not None else ()
+    if result.verdict.word != "VIOLATED" and (result.verdict.word == "DEVIATES") != bool(false):
+        raise ValueError(f"the verdict {result.verdict.word} contradicts {len(false)} sentences that were found false")
 
 
 def _bounds(data: dict[str, Any]) -> list[dict[str, Any]]:
@@ -287,12 +286,13 @@ def _lines(result: AuditResult) -> list[str]:
         f"  claim         {result.claim if result.claim else 'none given'}",
     ]
     if result.estimate:
-        floor = f"without leakage: below {result.estimate.floor:.3g} ({_chance(result.estimate.p_value)})"
+        floor = f"without leakage: below {result.estimate.floor:.3g} ({chance(result.estimate.p_value)})"
         lines += [f"  estimate      {result.estimate}", f"                {floor}"]
     ceiling = "no ceiling" if math.isinf(bound.ceiling) else f"ceiling {bound.ceiling:.3g}"
     lines += [
         f"  lower bound   {bound}, {ceiling}",
         f"  power         {_could_find(result)}",
+        *(f"  {name:<13} {text}" for name, text in _tests(result)),
         f"  scores        {result.design.inserted:,} inserted, {held_out}; {setting['statistic']}, view: {name}",
         f"  game          {_game(result)}",
         f"  assumes       {'; '.join(bound.assumptions)}",
@@ -318,7 +318,12 @@ def _table(result: AuditResult) -> dict[str, str]:
         "estimate": str(result.estimate or "none"),
         "lower bound": str(result.bound),
         "ceiling": "none" if math.isinf(result.bound.ceiling) else f"{result.bound.ceiling:.3g}",
+        **dict(_tests(result)[:1]),
     }
+
+
+def _tests(result: AuditResult) -> list[tuple[str, str]]:
+    return conformance_lines(result.conformance) if result.conformance is not None else []
 
 
 def _could_find(result: AuditResult) -> str:
@@ -331,10 +336,6 @@ def _could_find(result: AuditResult) -> str:
         above = "nothing" if math.isinf(verdict.detectable) else f"epsilon {verdict.detectable:.3g} or more"
         found = f"above the claim: {above}; {found}"
     return f"{found} (probability 0.8, Gaussian scores)"
-
-
-def _chance(p_value: float) -> str:
-    return f"p = {p_value:.2g}" if p_value >= 1e-12 else "p < 1e-12"
 
 
 def _game(result: AuditResult) -> str:

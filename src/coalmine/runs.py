@@ -67,7 +67,9 @@ class RunDirectory:
         """A new directory with its configuration and its secret, if it keeps one of its own."""
         run = cls(Path(path))
         with run._writing(_AGAIN):
-            if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+            if (run.path.exists() or run.path.is_symlink()) and not run.path.is_dir():
+                raise RunDirectoryError(f"{str(run.path)!r} is not a directory. Choose another --out: a new or an empty one.")
+            if run.path.exists() and any(run.path.iterdir()):
                 raise RunDirectoryError(
                     f"{str(run.path)!r} already exists and is not empty. Choose another --out, or go on with `coalmine resume`."
                 )

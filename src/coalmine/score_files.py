@@ -241,12 +241,12 @@ def _about(path: Path, written: Any) -> dict[str, Any]:
         about = json.loads(str(written))
     except (ValueError, RecursionError):
         about = None
-    known = {"null", "game", "assignment", "dim", "statistic", "view"}
-    if not isinstance(about, dict) or set(about) - {"layer"} != known:  # the first version wrote the layer into the view
+    known, later = {"null", "game", "assignment", "dim", "statistic", "view"}, {"layer", "combined"}
+    if not isinstance(about, dict) or not known <= set(about):
         raise InputFileError(
             f"{path.name}: its entry 'about' is not what Scores.save writes. Leave it out, or write the file again."
         )
-    return {"about": about}
+    return {"about": {name: value for name, value in about.items() if name in known | later}}  # others: of a later version
 
 
 def _joined(inserted: Any, held_out: Any) -> dict[str, Any]:

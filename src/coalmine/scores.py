@@ -21,10 +21,16 @@ from coalmine.contracts import Array, Game, Null, from_plain, plain
 from coalmine.errors import AuditError, InputFileError, NonFiniteError, NotEnoughCanariesError
 from coalmine.nulls import CosineNull, as_cosine, describe, described, is_maximum, of_one_round
 
-MAXIMUM = "maximum"  # how the statistic of a maximum over rounds begins
-LIKELIHOOD_RATIO = "likelihood ratio"  # a statistic that is no shifted normal
 ASSIGNMENTS = ("coins", "fixed", "unknown")
-_ABOUT = ("assignment", "dim", "statistic", "view", "layer")  # what a saved file says about its scores, beside null and game
+COMBINED = ("sum", "maximum", "likelihood-ratio")
+_ABOUT = (
+    "assignment",
+    "dim",
+    "statistic",
+    "combined",
+    "view",
+    "layer",
+)  # what a saved file says about its scores, beside null and game
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +39,8 @@ class Scores:
 
     `assignment` says how it was decided who takes part: "coins" (each by its own fair coin), "fixed" or "unknown".
     `null` is the law of a held-out score where one is known; without it the held-out scores speak for themselves.
+    `combined` says how several rounds became one score: by a "sum" (or there was one round), by their "maximum", or by a
+    "likelihood-ratio". Only sums are shifted normals.
     """
 
     value: Array
@@ -41,13 +49,15 @@ class Scores:
     assignment: str = "unknown"
     null: Null | None = None
     dim: int | None = None
-    statistic: str = "score"
+    statistic: str = "score"  # in words, for people
+    combined: str = "sum"
     view: str = "unstated"  # a key of `coalmine.views.VIEWS`, or somebody's own words
     layer: str | None = None  # the group of parameters that was looked at; None: all
     game: Game = field(default_factory=Game)
 
     def __post_init__(self) -> None:
         _validate.one_of("assignment", self.assignment, ASSIGNMENTS)
+        _validate.one_of("combined", self.combined, COMBINED)
         if self.dim is not None:
             object.__setattr__(self, "dim", _validate.whole("dim", self.dim, least=2))
         value = _readonly(_finite("value", self.value))
@@ -130,7 +140,12 @@ class Scores:
     @property
     def maximum(self) -> bool:
         """Whether these are maxima over rounds, whichever null they have: no shifted normal describes them."""
-        return is_maximum(self.null) or self.statistic.startswith(MAXIMUM)
+        return is_maximum(self.null) or self.combined == "maximum"
+
+    @property
+    def likelihood_ratio(self) -> bool:
+        """Whether these are likelihood ratios: no shifted normal describes them either."""
+        return self.combined == "likelihood-ratio"
 
     @property
     def sha256(self) -> str:
@@ -164,6 +179,7 @@ class Scores:
             said.setdefault("statistic", "cosine")
         stored = dict(columns.pop("about", {}))
         if stored:
+            stored.setdefault("combined", renamed.combined(stored.get("statistic")))
             if "layer" not in stored:  # a file of the first version, which named views in words
                 stored["view"], stored["layer"] = renamed.view(str(stored.get("view", "unstated")))
                 stored["game"] = renamed.game(stored.get("game"))

@@ -14,9 +14,14 @@ from typing import TextIO
 
 from coalmine.drawing import WIDTH, Picture, sketch
 
-STYLES = {"VIOLATED": ("✗", "bold red"), "CONSISTENT": ("✓", "bold green"), "INCONCLUSIVE": ("?", "bold yellow")}
+STYLES = {
+    "VIOLATED": ("✗", "bold red"),
+    "DEVIATES": ("≠", "bold red"),
+    "CONSISTENT": ("✓", "bold green"),
+    "INCONCLUSIVE": ("?", "bold yellow"),
+}
 _NEITHER = ("·", "bold cyan")  # no claim, no verdict
-_UNICODE = "✗✓·▁█─┼▲"
+_UNICODE = "✗≠✓·▁█─┼▲"
 _SPELLED = {ord("±"): "+/-", ord("≥"): ">=", ord("ε"): "epsilon"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 

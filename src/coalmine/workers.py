@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from multiprocessing.reduction import ForkingPickler
 from pickle import PicklingError
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -49,17 +50,30 @@ class _Worker:
     def __init__(self, job: Job[Any, Any], ears: Connection):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(target=_serve, args=(job, theirs, ears), daemon=True)
         try:
-            with _in_peace():
-                self.process.start()
+            written = bytes(ForkingPickler.dumps(job))
         except (PicklingError, AttributeError, TypeError) as error:
             raise CoalmineError(
                 f"this work cannot travel to other processes: {error}. Define the model, its loss and the mechanism as "
                 "classes and functions of a module that can be imported, or use one worker."
             ) from error
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, ears), daemon=True)
+        try:
+            with _in_peace():
+                self.process.start()
         finally:
             theirs.close()  # theirs alone: if they die, the pipe ends
+        self._send(written)
+
+    def _send(self, written: bytes) -> None:
+        """The job, through our own pipe: as an argument it would go through one whose reading end we hold ourselves, and if
+        the process dies before it has read everything (a script without its guard, say) we would wait for ever."""
+        try:
+            with suppress(OSError):  # it died: its pipe is at its end, which is seen when it gets a task
+                self.pipe.send_bytes(written)
+        except BaseException:  # interrupted
+            self.leave(at_once=True)
+            raise
 
     def leave(self, *, at_once: bool) -> None:
         """Ask to leave, by closing the pipe, or make it."""
@@ -162,10 +176,16 @@ def _in_peace() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(job: Job[Any, Any], pipe: Connection, parent: Connection) -> None:
-    """In a worker process: task after task, until the pipe is closed."""
+def _serve(pipe: Connection, parent: Connection) -> None:
+    """In a worker process: the job, then task after task, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    try:
+        written = pipe.recv_bytes()
+    except (EOFError, OSError):
+        return
+    job: Job[Any, Any] = ForkingPickler.loads(written)
+    del written
     job.prepare()
     with suppress(EOFError, OSError):
         while True:

@@ -4,9 +4,11 @@ import re
 
 import pytest
 
-from coalmine import Once, audit_scores, claim, simulate_gaussian_mechanism
+from coalmine import AuditResult, Once, audit_scores, claim, simulate_gaussian_mechanism
+from coalmine.audit.statements import with_conformance
 from coalmine.report.compare import compare
 from coalmine.report.page import report
+from conforming import conformance
 
 PHONE, SCREEN = (390, 844), (1280, 800)
 LEAST_CONTRAST = 4.5  # WCAG AA
@@ -25,12 +27,19 @@ def pages(finished, hostile, tmp_path_factory):
         result = audit_scores(scores, delta=1e-5, claim=claim(Once(), noise_multiplier=1.0, delta=1e-5))
         assert result.verdict.word == word.upper()
         texts[word] = report(result)
+    audited = AuditResult.load(finished())
+    missing = {"cohorts": "no-cohorts", "treated-alike": "no-samples"}
+    texts["conforming"] = report(with_conformance(audited, conformance()))
+    texts["deviates"] = report(
+        with_conformance(audited, conformance({"noise-scale": "less", "noise-mean": "unknown"}, missing))
+    )
+    texts["more"] = report(with_conformance(audited, conformance({"noise-scale": "more"})))
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: folder / f"{name}.html" for name in texts}
 
 
-NAMES = ("run", "hostile", "comparison", "violated", "inconclusive", "consistent")
+NAMES = ("run", "hostile", "comparison", "violated", "inconclusive", "consistent", "conforming", "deviates", "more")
 
 
 def luminance(colour):
@@ -70,7 +79,7 @@ def test_the_first_screen_has_verdict_and_sentence(reader, pages, name, size):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["violated", "inconclusive", "consistent"])
+@pytest.mark.parametrize("name", ["violated", "inconclusive", "consistent", "deviates", "more"])
 def test_verdicts_can_be_read_in_both_themes(reader, pages, name, theme):
     opened = reader(pages[name], theme=theme)
     paper = opened.colour(".hero", "background-color")

@@ -2,12 +2,15 @@
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 
 import pytest
 import toys
 
+import coalmine
+from coalmine.contracts import Clip, Description, Noise
+from coalmine.errors import NonFiniteError
 from coalmine.mechanisms import Gaussian, registry
 from coalmine.training import resume, run
 from coalmine.training.assembly import federation, load_task
@@ -71,10 +74,25 @@ from coalmine.mechanisms import Gaussian
 class Mine(Gaussian):
     taste: str = "sweet"
 
+class Usual(Gaussian):
+    """Has defaults of its own, and is no dataclass."""
+    def __init__(self, clip_norm=0.25, noise_multiplier=3.0):
+        super().__init__(clip_norm, noise_multiplier)
+
+class OtherWords(Gaussian):
+    def __init__(self, spread):
+        super().__init__(1.0, spread)
+    def without_noise(self):
+        return OtherWords(0.0)
+
+CALLED = []
+def call(**options):
+    CALLED.append(options)
+
 class Silent:
     """Says nothing of itself."""
     def __init__(self, clip_norm, noise_multiplier):
-        pass
+        CALLED.append("silent")
 
 class Made:
     """Made from its options and what it may know of the run."""
@@ -126,11 +144,88 @@ def test_a_factory_makes_what_it_likes_of_options_and_context(module, tmp_path):
 
 def test_a_mechanism_that_does_not_describe_itself_gets_the_lines_to_add(module, tmp_path):
     config = small(tmp_path, f'kind = "{module}:Silent"')
+    assert sys.modules[module].CALLED == []
     with pytest.raises(ValueError, match=r"Silent does not say what it is[\s\S]*def describe\(self\):[\s\S]*Noise\(accounted="):
         run(config, tmp_path / "run", quiet=True)
     with pytest.raises(ValueError, match=r"Nameless does not say what it is[\s\S]*from coalmine\.contracts import Clip"):
         run(read_config("tiny", SMALL), tmp_path / "run", mechanism=type("Nameless", (), {})(), quiet=True)
+    assert not (tmp_path / "run").exists() and sys.modules[module].CALLED == []
+
+
+def test_a_configuration_calls_nothing_but_classes_of_mechanisms(module, tmp_path):
+    """It may come from somebody else: `os:system` with a command must not run."""
+    with pytest.raises(ValueError, match="is neither a class nor has it a `from_config`"):
+        run(small(tmp_path, f'kind = "{module}:call"\ncommand = "whatever"'), tmp_path / "run", quiet=True)
+    assert sys.modules[module].CALLED == [] and not (tmp_path / "run").exists()
+
+
+def test_a_kind_keeps_its_own_defaults(module, tmp_path):
+    assert small(tmp_path, f'kind = "{module}:Usual"').mechanism.options == {}
+    config = small(tmp_path, f'kind = "{module}:Usual"\nnoise_multiplier = 0.5')
+    assert federation(config, load_task(config), 5).mechanism.describe() == Gaussian(0.25, 0.5).describe()
+    assert small(tmp_path, 'kind = "gaussian"').mechanism.options == {"clip_norm": 1.0, "noise_multiplier": 1.0}
+
+
+def test_the_comparison_without_noise_writes_a_configuration_that_can_be_read(module, tmp_path):
+    """Of a mechanism that has no key `noise_multiplier`, too."""
+    config = small(tmp_path, f'kind = "{module}:OtherWords"\nspread = 0.5', "run.reference=true")
+    run(config, tmp_path / "run", secret_seed=5, quiet=True)
+    assert read_config(tmp_path / "run/reference/config.toml").mechanism.options == {"spread": 0.5}
+
+
+def without(*names):
+    """An object with the methods of a mechanism, but for these."""
+    return type("Partial", (Gaussian,), dict.fromkeys(names))(1.0, 0.5)
+
+
+def saying(description):
+    """A mechanism that describes itself so."""
+    return type("Saying", (Gaussian,), {"describe": lambda self: description})(1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "changes", "message"),
+    [
+        (Gaussian, (), r"mechanism=Gaussian is a class; make an object of it: Gaussian\(\.\.\.\)"),
+        (
+            without("init", "client"),
+            (),
+            r"Partial is no mechanism: it has no init, client\. See coalmine\.contracts\.Mechanism",
+        ),
+        (without("without_noise"), ("run.reference=true",), "it has no without_noise"),
+        (saying({"clip": 1.0}), (), "gave a dict; it must return a Description"),
+        (saying(Description(Clip(1.0), Noise(-1.0, 1.0))), (), r"Saying\.describe\(\) cannot be right: noise\.accounted=-1\.0"),
+        (saying(Description(Clip(1.0), Noise(1.0, float("nan")))), (), r"noise\.multiplier is NaN"),
+        (saying(Description(Clip((1.0, 0.0)), Noise(1.0, 1.0))), (), r"clip\.norm=0\.0 is not allowed"),
+        (saying(Description(Clip(1.0, over="layers"), None)), (), "clip.over='layers' is not allowed: it must be one of 'upd"),
+        (saying(Description(Clip(1.0), None, denominator="n")), (), "denominator='n' is not allowed"),
+    ],
+)
+def test_what_is_no_mechanism_is_refused_before_there_is_a_directory(mechanism, changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        run(read_config("tiny", [*SMALL, *changes]), tmp_path / "run", mechanism=mechanism, quiet=True)
     assert not (tmp_path / "run").exists()
+
+
+class Released(Gaussian):
+    """Releases something else."""
+
+    def release(self, state, total, public, secret):
+        made, state = super().release(state, total, public, secret)
+        return replace(made, vector=self.change(made.vector)), state
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda vector: vector[:5], ValueError, r"round 0: Wrong\.release gave a vector of shape \(5,\); the model has 2410"),
+        (lambda vector: vector * float("nan"), NonFiniteError, "round 0: the release of Wrong has NaN or infinite entries"),
+    ],
+)
+def test_a_release_that_is_wrong_is_not_blamed_on_the_learning_rates(change, error, message, tmp_path):
+    wrong = type("Wrong", (Released,), {"change": staticmethod(change)})(1.0, 0.5)
+    with pytest.raises(error, match=message):
+        run(read_config("tiny", SMALL), tmp_path / "run", mechanism=wrong, quiet=True)
 
 
 def test_the_lines_to_add_are_all_that_is_needed():
@@ -185,6 +280,20 @@ def test_values_that_do_not_fit_are_one_error(module, tmp_path):
         small(tmp_path, f'kind = "{module}:Mine"\nnoise_multiplier = -1.0')
     with pytest.raises(ValueError, match=r"'noise_multiplier'|clip_norm=0"):
         run(small(tmp_path, f'kind = "{module}:Made"\nclip = 0.0\nnoise = 1.0'), tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        ({"mechanism": {}}, (), "a dict is no configuration: give the name of a preset"),
+        (None, (), "a NoneType is no configuration"),
+        ("tiny", "run.workers=1", r"set='run\.workers=1' is a single text; write a list of changes"),
+    ],
+)
+def test_what_run_cannot_take_is_one_error(config, changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        coalmine.run(config, tmp_path / "run", set=changes)
     assert not (tmp_path / "run").exists()
 
 

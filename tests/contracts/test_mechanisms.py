@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy import stats
 
 from coalmine import accounting
 from coalmine._random import stream
-from coalmine.contracts import AtLeast, Clip, Description, Extra, Noise, Opaque, Public
+from coalmine.contracts import AtLeast, ByClients, Clip, Description, Extra, Noise, Opaque, Public
 from coalmine.errors import NonFiniteError, RunDirectoryError
 from coalmine.mechanisms import (
     STRATEGIES,
@@ -139,6 +139,15 @@ def test_a_strategy_that_is_not_registered_stays_opaque_and_is_written_as_it_was
     assert read_description(read.scaled(0.5).to_dict()).noise.accounted == 0.35
     with pytest.raises(ValueError, match="'two-tap' is not known here"):
         accounting.claim_of(read, Once(), delta=1e-5)
+
+
+def test_what_a_later_version_adds_to_a_description_is_left_out():
+    said = Description(Clip(1.0), Noise(1.0, 1.0, added_by=ByClients(3, 2)), extras=(Extra("quantile", 2.0),))
+    data = said.to_dict() | {"later": 1}
+    data["clip"]["later"] = data["noise"]["later"] = data["extras"][0]["later"] = 1
+    assert read_description(data) == said
+    data["noise"]["added_by"]["parameters"]["later"] = 1  # of which nobody here knows what it changes
+    assert read_description(data).noise.added_by == Opaque("clients", {"count": 3, "honest": 2, "later": 1})
 
 
 @pytest.mark.parametrize("damage", [{"noise": 1}, {"clip": None}, {"extras": [{}]}, {"noise": {"accounted": 1}}])
@@ -344,6 +353,25 @@ def test_a_class_with_slots_has_no_values_to_read():
     assert fingerprint(Slotted()) is None
 
 
+class Beside(Gaussian):
+    """A subclass that is no dataclass of its own: what it keeps is beside the fields that it inherits."""
+
+    def __init__(self, factor):
+        super().__init__(1.0, 1.0)
+        object.__setattr__(self, "factor", factor)
+
+    @cached_property
+    def twice(self):
+        return 2 * self.factor
+
+
+def test_values_beside_the_fields_tell_subclasses_apart():
+    assert fingerprint(Beside(0.5)) == fingerprint(Beside(0.5)) != fingerprint(Beside(0.25))
+    assert fingerprint(Beside(object())) is None
+    asked = Beside(0.5)
+    assert asked.twice == 1.0 and fingerprint(asked) == fingerprint(Beside(0.5)), "what was asked for does not matter"
+
+
 # in a run directory
 
 
@@ -400,7 +428,7 @@ def test_killed_and_resumed_the_bits_are_those_of_an_uninterrupted_run(case_of_r
     )
     with pytest.raises(RunDirectoryError, match="another model, mechanism or trace"):
         resume(tmp_path / "cut", mechanism=case_of_runs.other, quiet=True)
-    done = resume(tmp_path / "cut", mechanism=case_of_runs.mechanism, quiet=True)
+    done = resume(tmp_path / "cut", mechanism=case_of_runs.mechanism, workers=1, quiet=True)
     assert bits(done) == bits(whole)
     assert (tmp_path / "cut/scores.npz").read_bytes() == (tmp_path / "whole/scores.npz").read_bytes()
     page = report(tmp_path / "cut")

@@ -153,7 +153,8 @@ def test_three_inconclusive(folder):
     assert held_out.code == 0
     shown = process("check", "sampled.json", "--max-epsilon", 5, cwd=folder)
     assert (shown.code, shown.err) == (3, "")
-    assert shown.out.startswith("INCONCLUSIVE: even perfect separation would show only")
+    assert shown.out.startswith("INCONCLUSIVE: the 95% interval of the estimate,")
+    assert "lies wholly above the 5 claimed" in shown.out and "even perfect separation would show only" in shown.out
 
 
 def test_four_broken_input(folder):

@@ -168,7 +168,7 @@ def test_the_canaries_needed_are_enough_and_not_many_too_many():
 
 
 def test_more_than_a_million_is_none(monkeypatch):
-    monkeypatch.setattr(power, "_LARGEST_DESIGN", 200)  # a million takes seconds
+    monkeypatch.setattr(power, "LARGEST_DESIGN", 200)  # a million takes seconds
     assert canaries_needed(0.01, delta=1e-5) is None
 
 
@@ -231,7 +231,7 @@ def test_a_plan_is_its_parts():
 
 
 def test_a_plan_says_when_nothing_can_be_found(monkeypatch):
-    monkeypatch.setattr(power, "_LARGEST_DESIGN", 200)
+    monkeypatch.setattr(power, "LARGEST_DESIGN", 200)
     text = str(plan(10.0, delta=1e-5, design=Design(20, 20)))
     assert "20 held-out canaries: ceiling 1.04" in text
     assert "no violation of any size" in text

@@ -177,12 +177,12 @@ def test_legends_stay_inside(scores, result):
         assert inside(figure)
 
 
-@pytest.mark.parametrize("statistic", ["maximum over rounds of the cosine", "likelihood ratio"])
-def test_no_normal_law_is_drawn_for_what_is_no_shifted_normal(statistic):
+@pytest.mark.parametrize("combined", ["maximum", "likelihood-ratio"])
+def test_no_normal_law_is_drawn_for_what_is_no_shifted_normal(combined):
     from dataclasses import replace
 
     rng = stream(0, "no normal")
-    scores = replace(Scores.of(rng.normal(3, 1, 60), rng.normal(2, 1, 60)), statistic=statistic)
+    scores = replace(Scores.of(rng.normal(3, 1, 60), rng.normal(2, 1, 60)), combined=combined)
     lone = audit_scores(scores, delta=1e-5)
     assert not figures.densities(scores).axes[0].lines
     assert not figures.densities(lone).axes[0].lines

@@ -165,7 +165,9 @@ def test_what_would_have_been_noticed(audit):
 
 
 def test_the_reason_does_not_repeat_what_would_have_been_noticed(audit):
-    assert words.gloss(audit) == "no leak above the claim was found"
+    seen = replace(audit, verdict=Verdict("CONSISTENT", "consistent", Power(8.9, 1.9), {"factor": 1.9}))
+    assert words.gloss(seen) == "no leak above the claim was found"
+    assert words.gloss(audit).startswith("the 95% interval of the estimate, 4.45 to 5.63, lies wholly above the 4.38 claimed")
     power = Power(8.9, 2.2)
     shown = replace(audit, verdict=Verdict("INCONCLUSIVE", "half-noise-missed", power, {"factor": 2.2}))
     assert words.gloss(shown) == "half the noise would probably have been missed"

@@ -1,3 +1,4 @@
+import json
 import pickle
 import random
 import sys
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coalmine import score_files
-from coalmine.contracts import Game
+from coalmine.contracts import Game, plain
 from coalmine.errors import InputFileError, NonFiniteError, NotEnoughCanariesError
 from coalmine.nulls import CosineNull, GaussianNull, MaxNull
 from coalmine.scores import Scores
@@ -323,11 +324,32 @@ def test_a_damaged_file_is_an_input_error_or_still_readable(tmp_path, ending):
 def test_saved_scores_say_what_they_are(tmp_path, null):
     game = Game(unit="client", relation="replace-one")
     about = {"null": null, "assignment": "coins", "dim": 7, "statistic": "dot product", "view": "final model", "game": game}
+    about["combined"] = "likelihood-ratio"
     scores = Scores([0.5, -0.25], [True, False], labels={"run": [1, 2]}, **about)
     scores.save(tmp_path / "scores.npz")
     back = Scores.from_npz(tmp_path / "scores.npz")
     assert {name: getattr(back, name) for name in about} == about
     assert back.sha256 == scores.sha256
+
+
+@pytest.mark.parametrize(
+    ("statistic", "maximum", "ratio"),
+    [("maximum over rounds of the cosine", True, False), ("likelihood ratio", False, True), ("cosine", False, False)],
+)
+def test_files_that_say_in_words_how_rounds_became_a_score_are_read(npz_file, statistic, maximum, ratio):
+    """Those of the first version; what a later version adds is left out."""
+    about = {
+        "null": None,
+        "game": plain(Game()),
+        "assignment": "coins",
+        "dim": 7,
+        "statistic": statistic,
+        "view": "known others",
+    }
+    first = npz_file(value=[0.5, -0.25], inserted=[1, 0], about=json.dumps({**about, "added later": 1}))
+    scores = Scores.from_npz(first)
+    assert (scores.maximum, scores.likelihood_ratio, scores.view) == (maximum, ratio, "known-others")
+    assert not Scores([0.5, -0.25], [True, False], statistic=statistic).maximum, "words alone decide nothing"
 
 
 def test_the_caller_goes_before_the_file(tmp_path):

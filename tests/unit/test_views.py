@@ -156,7 +156,7 @@ def test_a_maximum_is_known_as_one_whatever_its_null(linear_run, null):
     scores = linear_run("sphere", Once(), rounds=3, noise=0.3, seed=1, dim=1000, pool=40, spare=100).scores(
         EveryRelease(), null
     )
-    assert scores.maximum and not replace(scores, null=CosineNull(1000), statistic="cosine").maximum
+    assert scores.maximum and not replace(scores, null=CosineNull(1000), combined="sum").maximum
     with pytest.raises(AuditError, match="maximum"):
         estimate_gaussian(scores, delta=DELTA)
     with pytest.raises(AuditError, match="maximum"):

@@ -161,6 +161,28 @@ def test_workers_that_cannot_begin(jobs):
         work(2, jobs.Unprepared(), [("double", 1)])
 
 
+UNGUARDED = """
+    import sys
+    sys.path.insert(0, {folder!r})
+    from {module} import Job
+    from coalmine.workers import Workers
+
+    if __name__ != "__main__":
+        sys.exit("started again")  # what a script does in a worker, if its call stands under no guard
+    with Workers(2, Job({cargo})) as workers:
+        workers.map([("double", 1)])
+"""
+
+
+@pytest.mark.parametrize("cargo", ["'small'", "'x' * (1 << 22)"], ids=["small", "more than a pipe holds"])
+def test_a_script_that_a_worker_cannot_import_ends_with_the_reason(jobs, tmp_path, cargo):
+    """However large the job is: nobody waits for a process that died before it read all of it."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(UNGUARDED).format(folder=str(tmp_path), module=jobs.__name__, cargo=cargo))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)  # only ends a test that hangs
+    assert done.returncode == 1 and "died before they did anything" in done.stderr and "started again" in done.stderr
+
+
 @pytest.mark.parametrize("cargo", [lambda: None, threading.Lock()], ids=["function", "lock"])
 def test_what_cannot_travel(jobs, cargo):
     with pytest.raises(CoalmineError, match=r"cannot travel to other processes.*use one worker"):

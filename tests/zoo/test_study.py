@@ -20,8 +20,8 @@ from coalmine.zoo.power import TooLittle, check, curve
 from coalmine.zoo.study import Row, SeedVerdict, Study, most_false_alarms
 
 INNOCENT = [name for name, each in BUGS.items() if each.innocent]
-VISIBLE = [name for name, each in BUGS.items() if each.visible and not each.innocent]
-BLIND = [name for name, each in BUGS.items() if not each.visible]
+VISIBLE = [name for name, each in BUGS.items() if each.canaries and not each.innocent]
+BLIND = [name for name, each in BUGS.items() if not each.canaries]
 
 
 @pytest.fixture(autouse=True)
@@ -42,15 +42,18 @@ def test_a_bug_that_can_be_seen_is_caught_and_located(name):
     for seed in (0, 1):
         result = audit_once(SETTINGS[each.setting], each, seed)
         assert result.verdict.word == "VIOLATED", seed
+        if each.sentence:  # (of some, the mechanism is as it is described, and the accountant is wrong about it)
+            assert result.conformance.finding(each.sentence).deviates, seed
         if each.where is not None:
             assert result.setting["layer"] == each.where, seed
 
 
 @pytest.mark.parametrize("name", BLIND)
-def test_a_bug_that_cannot_be_seen_is_said_to_be_one(name):
+def test_a_bug_that_canaries_cannot_see_is_caught_by_the_tests_of_the_description(name):
     each = BUGS[name]
-    assert audit_once(SETTINGS[each.setting], each, 0).verdict.word != "VIOLATED"
-    assert each.instead
+    result = audit_once(SETTINGS[each.setting], each, 0)
+    assert result.verdict.word == "DEVIATES" and result.verdict.failed
+    assert result.conformance.finding(each.sentence).deviates
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -204,8 +207,8 @@ def test_the_listing_explains_all_and_shows_the_code_of_those_that_are_named():
         listing(["half-nois"])
 
 
-def paper(word, layer=None):
-    return SeedVerdict(0, word, "known-others", layer, 1.0, 2.0, "band")
+def paper(word, layer=None, false=()):
+    return SeedVerdict(0, word, "known-others", layer, 1.0, 2.0, "band", word in ("VIOLATED", "DEVIATES"), false)
 
 
 def test_what_passes_the_examination():
@@ -214,7 +217,11 @@ def test_what_passes_the_examination():
     assert not Row("bug", "once", (paper("VIOLATED"),) * 18 + (paper("CONSISTENT"),) * 2, True).passed
     assert not Row("bug", "layers", (paper("VIOLATED"),) * 20, True, "dense4").passed
     assert Row("bug", "layers", (paper("VIOLATED", "dense4"),) * 20, True, "dense4").passed
-    assert Row("bug", "once", (paper("CONSISTENT"),) * 20, False).passed
+    assert not Row("bug", "once", (paper("CONSISTENT"),) * 20, False).passed
+    found = (paper("DEVIATES", false=("noise-mean", "noise-scale")),) * 20
+    assert Row("bug", "once", found, False, sentence="noise-scale").passed
+    assert not Row("bug", "once", found, False, sentence="noise-fresh").passed
+    assert not Row("bug", "once", found, True, sentence="noise-scale").passed
     accused = (paper("VIOLATED"),) * 20 + (paper("CONSISTENT"),) * 180
     assert Row("correct: once", "once", accused, None).passed
     assert not Row("correct: once", "once", (paper("VIOLATED"), *accused[:-1]), None).passed
@@ -226,8 +233,8 @@ def test_an_examination_is_the_same_with_any_number_of_workers_and_makes_a_page(
         audit_all(["half-noise", "bare-quantile", "half-noise"], seeds=2, correct=1, workers=workers) for workers in (1, 2)
     )
     assert one.to_json() == two.to_json()
-    assert one.passed and [row.caught for row in one.rows] == [2, 0, 0, 0]
+    assert one.passed and [row.caught for row in one.rows] == [2, 2, 0, 0]
     text = str(one)
-    assert "bugs that this cannot see" in text and "2/2" in text and "as it must be" in text
+    assert "bugs that canaries cannot see" in text and "2/2" in text and "as it must be" in text
     shown = page(one)
     assert "half-noise" in shown and "<script" not in shown.replace('<script type="application/json"', "")

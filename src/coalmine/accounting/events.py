@@ -46,6 +46,8 @@ RELATIONS = ("add-or-remove-one", "replace-one")
 MOVED: dict[str, float] = {"add-or-remove-one": 1.0, "replace-one": 2.0}  # clip norms, by which a neighbour moves the sum
 MOST_NOISE = 1e6  # beyond, dp-accounting loses its divergences to rounding; what holds without sampling is a true upper bound
 _LEAST_NOISE = 1e-3  # dp-accounting overflows not far below; epsilon is beyond 10⁵ there, and infinity is a true upper bound
+_FINEST, _MOST_POINTS = 1e-4, 1e8  # grid of privacy losses: its step, and how many steps all losses may take
+_MOST_COMPOSED = 1_000_000  # rounds by privacy loss distributions; beyond, Rényi divergences, which need no grid
 _RARE = 1e-6  # share of delta left for numbers of rounds that are too rare to matter
 
 
@@ -154,7 +156,10 @@ def _chosen(sampling: Sampling | None, accountant: str, relation: str, revealed:
         _validate.one_of("accountant", accountant, ("auto", "analytic"))
         return "analytic"
     whole = sampling.cohort_size is not None
-    chosen = ("rdp" if whole else "pld") if accountant == "auto" else accountant
+    long = sampling.rounds > _MOST_COMPOSED
+    chosen = ("rdp" if whole or long else "pld") if accountant == "auto" else accountant
+    if chosen == "pld" and long:
+        raise ValueError(f"accountant='pld' composes at most {_MOST_COMPOSED:,} rounds; use accountant='rdp'.")
     if chosen == "analytic":
         raise ValueError("the analytic Gaussian formula knows no sampling; use accountant='pld' or 'rdp'.")
     if whole and (chosen != "rdp" or relation != "replace-one"):
@@ -211,7 +216,20 @@ def _revealed(event: Event, delta: float) -> float:
 
 def _compose(event: Event) -> Any:
     noise = event.noise / MOVED[event.relation]
-    return _fresh(event.accountant, event.relation, noise).compose(_dp_event(event, noise))
+    return _fresh(event.accountant, event.relation, _grid(event, noise)).compose(_dp_event(event, noise))
+
+
+def _grid(event: Event, noise: float) -> float:
+    """The grid of privacy losses. Its rounding is pessimistic, so that a coarse one is safe.
+
+    Losses of a round grow as 1/noise², and those of all rounds are spread over about mu²/2 + 10 mu: a grid that grows with both
+    keeps memory and time bounded.
+    """
+    if event.sampling is None:
+        return _FINEST * max(1.0, (0.4 / noise) ** 2)
+    rate, rounds = event.sampling.rate, event.sampling.rounds
+    gap = min(rate * math.sqrt(rounds * math.expm1(min(noise**-2, 600.0))), math.sqrt(rounds) / noise)
+    return max(_FINEST * max(1.0, (0.4 / noise) ** 2), (gap**2 / 2 + 10 * gap) / _MOST_POINTS)
 
 
 @contextmanager
@@ -231,7 +249,7 @@ def _heard() -> Iterator[list[str]]:
         logger.removeFilter(collect)
 
 
-def _fresh(accountant: str, relation: Relation, noise: float) -> Any:
+def _fresh(accountant: str, relation: Relation, grid: float) -> Any:
     """An empty accountant of dp-accounting."""
     from dp_accounting import NeighboringRelation, pld, rdp
 
@@ -240,8 +258,7 @@ def _fresh(accountant: str, relation: Relation, noise: float) -> Any:
         "replace-one": NeighboringRelation.REPLACE_ONE,
     }[relation]
     if accountant == "pld":
-        # privacy losses grow as 1/noise²: a grid that grows with them keeps memory bounded (its rounding is pessimistic)
-        return pld.PLDAccountant(value_discretization_interval=1e-4 * max(1.0, (0.4 / noise) ** 2))
+        return pld.PLDAccountant(value_discretization_interval=grid)
     return rdp.RdpAccountant(neighboring_relation=neighbours)
 
 

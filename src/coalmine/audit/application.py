@@ -59,7 +59,7 @@ class Stated:
 
     def __post_init__(self) -> None:
         if self.clip_norm is not None:
-            _validate.positive("clip_norm", self.clip_norm)
+            _validate.clip_norm(self.clip_norm)
         if self.noise_multiplier is not None:
             _validate.non_negative("noise_multiplier", self.noise_multiplier)
         if self.claim is not None:

@@ -80,7 +80,7 @@ class Audit:
         secret_file: str | Path | None = None,
         hooks: Sequence[Hook | str] = (),
     ):
-        self.rounds = _validate.whole("rounds", rounds, least=1)
+        self.rounds = _validate.rounds(rounds)
         if _validate.whole("pool", pool, least=1) < LEAST_POOL:
             raise ValueError(f"canaries: a pool of {pool} shows nothing; at least {LEAST_POOL}.")
         for name, found, kind in (

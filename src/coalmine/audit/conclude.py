@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from coalmine.audit.conforming import at_measured_noise
 from coalmine.audit.observe import Record
 from coalmine.audit.score import Scorer
-from coalmine.audit.statements import Measured, audit_views
+from coalmine.audit.statements import Measured, audit_views, with_conformance
 from coalmine.contracts import Caveat, plain
 from coalmine.errors import RunDirectoryError
 from coalmine.result import AuditResult
@@ -44,6 +45,11 @@ def conclude(
     """
     deciding, beside = scorer.deciding(), scorer.beside()
     result = proved(scorer, deciding, beside)
+    conformance = scorer.conformance
+    if conformance is not None:
+        if training is not None:
+            conformance = at_measured_noise(conformance, result.claim)
+        result = with_conformance(result, conformance)
     if training is None:
         return result
     if engine_decided and result.estimate is not None and result.estimate.p_value > _TRACE:

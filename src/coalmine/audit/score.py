@@ -10,7 +10,7 @@ import numpy as np
 from coalmine.audit.observe import Layer, Record, Recorder
 from coalmine.audit.spec import AuditSpec
 from coalmine.audit.statements import Measured
-from coalmine.contracts import Claim, Description, Game, Vector
+from coalmine.contracts import Claim, Conformance, Description, Game, Vector
 from coalmine.errors import AuditError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.power import Design
@@ -32,6 +32,7 @@ class Scorer:
     final: Vector  # parameters, before and after
     stated: Claim | None = None  # what was claimed, by the training's own accountant or in a study; else ours speaks
     kept_share: float | None = None  # of a canary, where the engine does not show the others
+    conformance: Conformance | None = None  # tests of the description
 
     def deciding(self) -> list[Measured]:
         """The primary view, of everything and of each layer."""

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from coalmine.audit.conclude import conclude, write_training
+from coalmine.audit.conforming import STATE, Clients, make_battery, with_canaries
 from coalmine.audit.observe import Record, Recorder, RunningEpsilon, with_schedule
 from coalmine.audit.score import Scorer
 from coalmine.audit.spec import AuditSpec
 from coalmine.canaries.setup import CanarySetup
+from coalmine.conformance import Battery
 from coalmine.contracts import Array, Caveat, Claim, Description, Observed, State, Vector
 from coalmine.hooks import HookRunner
 from coalmine.result import AuditResult
@@ -38,13 +40,23 @@ class Session:
         self._notify = notify or HookRunner()  # nobody
         self.recorder: Recorder | None = None
         self._running: RunningEpsilon | None = None
+        self._battery: Battery | None = None
         self._kept: list[Array] = []  # by round, what came through of every inserted canary where clients are not known
 
-    def begin(self, initial: Vector, groups: Mapping[str, slice], secret_seed: int) -> None:
-        """Before the first round, or when a run goes on: what the record already holds counts."""
+    def begin(
+        self,
+        initial: Vector,
+        groups: Mapping[str, slice],
+        secret_seed: int,
+        *,
+        clients: Clients | None = None,
+        state: State | None = None,
+    ) -> None:
+        """Before the first round, or when a run goes on: what the record and the checkpoint (`state`) already hold counts."""
         self._initial = initial
         if self.setup is not None:
             self.recorder = Recorder.of(self.spec, self.setup, groups, secret_seed)
+            self._battery = make_battery(self.spec, self.description, self.setup, groups, clients or Clients(), state)
             self.spec.check_noise(self.description)
             if self.description.fresh or self.description.design is not None:  # else nobody knows how to whiten the noise
                 self._running = RunningEpsilon(self.spec, self.description, self.recorder, self.record)
@@ -60,6 +72,10 @@ class Session:
             record |= self._running.after(seen.round, rows)
         if self.recorder is not None and seen.others is None and "mean" in rows:
             self._keep(seen, rows)
+        if self._battery is not None and self.recorder is not None:
+            record |= self._battery.observe(with_canaries(seen, self.recorder))
+            if state is not None:
+                state = {**state, **{f"{STATE}{name}": value for name, value in self._battery.state.items()}}
         return self.save(seen.round, rows, {**record, **(more or {})}, state=state)
 
     def save(
@@ -94,7 +110,15 @@ class Session:
         found = np.concatenate(self._kept) if self._kept else np.zeros(0)
         kept = float(found.mean()) if found.size else (0.0 if self._kept else None)
         return Scorer(
-            self.spec, self.description, self.recorder, self.record, self._initial, parameters, stated, kept_share=kept
+            self.spec,
+            self.description,
+            self.recorder,
+            self.record,
+            self._initial,
+            parameters,
+            stated,
+            kept_share=kept,
+            conformance=None if self._battery is None else self._battery.conclude(),
         )
 
     def _keep(self, seen: Observed, rows: Mapping[str, Array]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from coalmine import _validate
 from coalmine.contracts import Description
+from coalmine.contracts.conformance import LEVEL
 from coalmine.estimators import BOUNDS
 from coalmine.views import PAPER_VIEWS, VIEWS, Threat
 
@@ -16,6 +17,7 @@ SHOWN = ("final-model", "every-release", "known-rounds", "known-others")
 NULLS = ("auto", "theory", "empirical")
 LEAST_POOL = 10
 LEAST_ROWS = 100
+LARGEST_LEVEL = 0.1  # of the tests of the mechanism: a gate that fails more often than this on correct code is none
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class AuditSpec:
     confidence: float = 0.95
     layers: bool = False
     unused_rows: int = 8192
+    conformance_level: float = LEVEL
     unit: str = "client"
     relation: str | None = None
 
@@ -44,6 +47,11 @@ class AuditSpec:
         _validate.one_of("audit.null", self.null, NULLS)
         _validate.one_of("privacy.unit", self.unit, ("client", "example"))
         _validate.whole("audit.unused_rows", self.unused_rows, least=LEAST_ROWS)
+        if not 0 < self.conformance_level <= LARGEST_LEVEL:
+            raise ValueError(
+                f"audit.conformance_level={self.conformance_level!r} is not allowed: the rate of false alarms of all tests of "
+                f"the mechanism together must be above 0 and at most {LARGEST_LEVEL:g}; {LEVEL:g} is the default."
+            )
         for name in ("also", "views"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         for name in (self.view, *self.views):
@@ -64,7 +72,7 @@ class AuditSpec:
                 f"audit: {unfit[0]!r} does not go with view {self.view!r}, whose likelihood ratios are no shifted normals "
                 "and are compared with unused directions, which had no coins; use 'band'."
             )
-        if view.maximum and bound.of_sums:
+        if view.combined == "maximum" and bound.of_sums:
             raise ValueError(f"audit: the {self.bound} bound is for sums of scores, not for the maximum of view {self.view!r}.")
         if bound.needs_coins and self.null == "empirical":
             raise ValueError("audit: one-run bounds need coins, which unused directions did not have; use null = 'theory'.")
@@ -105,6 +113,7 @@ class Statement:
     confidence: float = 0.95
     layers: bool = False
     unused_rows: int = 8192
+    conformance_level: float = LEVEL
 
     def spec(self, delta: float, unit: str = "client") -> AuditSpec:
         """As the specification of an audit."""

@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from coalmine import _validate
 from coalmine._random import stream
-from coalmine.contracts import Caveat, Claim, LowerBound, PointEstimate, plain
+from coalmine.contracts import Caveat, Claim, Conformance, LowerBound, PointEstimate, plain
 from coalmine.errors import AuditError, MismatchError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.band import bound_band, contradicts_null
@@ -20,8 +20,8 @@ from coalmine.estimators.power import Design
 from coalmine.histogram import count_scores
 from coalmine.nulls import describe
 from coalmine.result import AuditResult, SecondaryView
-from coalmine.scores import LIKELIHOOD_RATIO, Scores
-from coalmine.verdict import Visible, judge
+from coalmine.scores import Scores
+from coalmine.verdict import Visible, judge, judge_conformance
 
 POWER = 0.8
 _REPLICATES = 50  # of a simulated maximum
@@ -66,7 +66,10 @@ def audit_scores(
     others = dict.fromkeys(name for name in also if name != method)
     bounds = (primary, *(BOUNDS[name](scores, delta=delta, confidence=confidence) for name in others))
     estimates, shape, missing = _estimates(scores, delta, confidence, fit_maximum)
-    verdict = None if claim is None else judge(claim, primary, scores.game, visible)
+    verdict = None
+    if claim is not None:
+        headline = estimates[0] if estimates else None
+        verdict = judge_conformance(judge(claim, primary, scores.game, visible), None, headline, claim)
     blind = None if claim is None else _blind(scores, claim, primary, presentations)
     if blind is not None:
         missing = (Caveat("no-power", {"share": blind}), *missing)
@@ -98,6 +101,14 @@ def audit_scores(
         versions={name: version(name) for name in ("coalmine", "numpy", "scipy", "dp-accounting")},
         histogram=count_scores(scores),
     )
+
+
+def with_conformance(result: AuditResult, conformance: Conformance | None) -> AuditResult:
+    """The result with tests of its mechanism's description, and the verdict that follows from both."""
+    verdict = result.verdict
+    if verdict is not None and result.claim is not None:
+        verdict = judge_conformance(verdict, conformance, result.estimate, result.claim)
+    return replace(result, conformance=conformance, verdict=verdict)
 
 
 @dataclass(frozen=True)
@@ -226,7 +237,7 @@ def _estimates(
     """
     if delta == 0:
         return (), {}, (Caveat("no-estimate-delta-zero"),)
-    if scores.statistic == LIKELIHOOD_RATIO:
+    if scores.likelihood_ratio:
         return (), {}, (Caveat("no-estimate-likelihood-ratio"),)
     if scores.maximum and not fit_maximum:
         return (), {}, (Caveat("no-estimate-maximum"),)

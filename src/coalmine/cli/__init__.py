@@ -1,8 +1,8 @@
 """Verbs to library calls; no logic of its own.
 
 Results go to standard output (`--json`: one JSON document and nothing else), progress and errors to standard error.
-Exit codes: 0 consistent or done, 1 violated (or a failed self-test), 2 usage, 3 inconclusive (`check` only), 4 broken input
-(or a fault of this program).
+Exit codes: 0 consistent or done, 1 violated or not the mechanism that was claimed (or a failed self-test), 2 usage,
+3 inconclusive (`check` only), 4 broken input (or a fault of this program).
 """
 
 import json
@@ -179,7 +179,9 @@ def _interruptible(directory: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _say(f"coalmine: interrupted; `coalmine resume {shlex.quote(str(directory))}` goes on.", quiet=False)
+        begun = (directory / "config.toml").is_file()
+        how = f"`coalmine resume {shlex.quote(str(directory))}` goes on" if begun else "nothing was begun"
+        _say(f"coalmine: interrupted; {how}.", quiet=False)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -188,7 +190,7 @@ def _finish(finished: Any, as_json: bool, quiet: bool) -> None:
     _show(finished, as_json)
     if (finished.directory / "report.html").is_file():
         _say(f"report: {finished.directory / 'report.html'}", quiet)
-    if finished.result is not None and finished.result.verdict is not None and finished.result.verdict.word == "VIOLATED":
+    if finished.result is not None and finished.result.verdict is not None and finished.result.verdict.failed:
         raise typer.Exit(VIOLATED)
 
 

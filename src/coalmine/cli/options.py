@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from coalmine import _validate, accounting
 from coalmine.canaries import FAMILIES
 from coalmine.canaries.transform import SIGNS_SLACK
+from coalmine.cli.speech import INCONCLUSIVE, VIOLATED
 from coalmine.contracts import Claim, Game, Null, Participation, Verdict
 from coalmine.data import SOURCES
 from coalmine.estimators import BOUNDS
@@ -19,7 +20,7 @@ from coalmine.estimators.one_run import Guesses
 from coalmine.estimators.power import Design
 from coalmine.nulls import CosineNull, MaxNull
 from coalmine.participation import FixedSize, Once, Poisson, Repeated
-from coalmine.verdict import judge
+from coalmine.verdict import judge, judge_conformance
 from coalmine.views import VIEWS
 
 if TYPE_CHECKING:
@@ -163,13 +164,27 @@ def free_directory(name: str) -> Path:
 
 
 def judged(max_epsilon: float, audited: AuditResult) -> Verdict:
-    """The verdict of `check`: the audit against a limit. What canaries would show at half the noise stays what it was."""
+    """The verdict of `check`: the audit against a limit. What canaries would show at half the noise stays what it was.
+
+    Tests of the mechanism hold for any limit that its own claim does not exceed.
+    """
     limit = Claim(epsilon=max_epsilon, delta=audited.bound.delta, accountant="limit")
     power = audited.verdict.power if audited.verdict is not None and audited.training else None
     verdict = judge(limit, audited.bound, half_noise_epsilon=None if power is None else power.half_noise_epsilon)
+    verdict = judge_conformance(verdict, audited.conformance, audited.estimate, limit, audited.claim)
     claimed = float(audited.training.get("epsilon_of_clients", 0.0))  # infinity is text in a file
-    if verdict.word != "CONSISTENT" or claimed <= max_epsilon:
+    if claimed <= max_epsilon or "CONSISTENT" not in (verdict.word, verdict.otherwise):
         return verdict
     # a run does not pass a limit that its accountant does not even claim for its clients
+    if verdict.word == "DEVIATES":
+        return replace(verdict, otherwise="INCONCLUSIVE")
     numbers = {"clients": claimed, "limit": max_epsilon}
     return replace(verdict, word="INCONCLUSIVE", code="clients-claim-above-limit", numbers=numbers)
+
+
+def exit_code(verdict: Verdict) -> int:
+    """Of `check`. More noise than claimed fails nothing: what counts is what would be said without it."""
+    if verdict.failed:
+        return VIOLATED
+    word = verdict.otherwise if verdict.word == "DEVIATES" else verdict.word
+    return 0 if word == "CONSISTENT" else INCONCLUSIVE

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from coalmine.cli import strategies
-from coalmine.cli.speech import INCONCLUSIVE, VIOLATED, AsJson, Quiet
+from coalmine.cli.speech import VIOLATED, AsJson, Quiet
 from coalmine.cli.speech import say as _say
 from coalmine.cli.speech import show as _show
 
@@ -96,7 +96,7 @@ def estimate(
     if output is not None:
         result.save(output)
     _show(result, as_json)
-    if result.verdict is not None and result.verdict.word == "VIOLATED":
+    if result.verdict is not None and result.verdict.failed:
         raise typer.Exit(VIOLATED)
 
 
@@ -226,7 +226,14 @@ def check(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """A gate for CI: exit 0 if the audit is consistent with --max-epsilon, 1 if it is violated, 3 if the audit could not tell.
+    """A gate for CI: exit 0 if the audit passes --max-epsilon, 1 if it fails, 3 if the audit could not tell.
+
+    \b
+    Exit codes:
+      0   CONSISTENT; or DEVIATES to more noise than claimed, otherwise as described: passes, with a notice
+      1   VIOLATED; or DEVIATES to less protection than claimed, or to another mechanism than the accountant was told
+      3   INCONCLUSIVE; also more noise than claimed, where the rest could not be told
+      2, 4   wrong usage, broken input
 
     \b
     Example:
@@ -242,5 +249,8 @@ def check(
     verdict = options.judged(max_epsilon, audited)
     shown = {**plain(verdict), "reason": verdict.reason, **plain(verdict.power)}
     shown["noticeable_noise_factor"] = shown["noise_factor"]
+    code = shown["exit_code"] = options.exit_code(verdict)
     typer.echo(json.dumps(shown, indent=2) if as_json else str(verdict))
-    raise typer.Exit({"CONSISTENT": 0, "VIOLATED": VIOLATED, "INCONCLUSIVE": INCONCLUSIVE}[verdict.word])
+    if verdict.word == "DEVIATES" and not verdict.failed:
+        _say("notice: more noise than claimed; this alone fails no gate", quiet)
+    raise typer.Exit(code)

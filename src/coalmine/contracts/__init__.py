@@ -19,6 +19,7 @@ from coalmine.contracts.conformance import (
     Conformance,
     Finding,
     NotTested,
+    Side,
 )
 from coalmine.contracts.description import (
     AtLeast,
@@ -40,6 +41,7 @@ from coalmine.contracts.description import (
     read_description,
 )
 from coalmine.contracts.observed import (
+    Compared,
     LowRank,
     Observed,
     Projections,
@@ -88,6 +90,7 @@ __all__ = [
     "Caveat",
     "Claim",
     "Clip",
+    "Compared",
     "Conformance",
     "Constraint",
     "Context",
@@ -120,6 +123,7 @@ __all__ = [
     "Sampling",
     "Separation",
     "ServerOptimiser",
+    "Side",
     "State",
     "Strategy",
     "Streams",

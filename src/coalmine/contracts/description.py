@@ -258,19 +258,35 @@ def known_part(kind: str, parameters: Mapping[str, Any]) -> Any:
 
 
 def read_description(data: Mapping[str, Any], part: Reader = known_part) -> Description:
-    """The inverse of `Description.to_dict`; what does not fit is a ValueError."""
+    """The inverse of `Description.to_dict`; what does not fit is a ValueError.
+
+    Keys that a later version adds are left out. A part with parameters that are not known here is `Opaque`: without them it
+    would be another one.
+    """
     try:
-        noise, clip = data["noise"], dict(data["clip"])
+        noise, clip = data["noise"], _known(Clip, data["clip"])
         if isinstance(clip["norm"], list):
             clip["norm"] = tuple(float(each) for each in clip["norm"])
         made = None
         if noise is not None:
-            parts = {name: part(str(noise[name]["kind"]), dict(noise[name]["parameters"])) for name in PARTS}
+            parts = {name: _read_part(part, str(noise[name]["kind"]), dict(noise[name]["parameters"])) for name in PARTS}
             made = Noise(float(noise["accounted"]), float(noise["multiplier"]), **parts)
-        extras = tuple(Extra(**each) for each in data["extras"])
+        extras = tuple(Extra(**_known(Extra, each)) for each in data["extras"])
         return Description(Clip(**clip), made, data["denominator"], extras)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"the description of the mechanism cannot be read: {error!r}") from None
+
+
+def _known(kind: type[Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    names = [item.name for item in fields(kind)]
+    return {name: value for name, value in dict(stored).items() if name in names}
+
+
+def _read_part(part: Reader, kind: str, parameters: Mapping[str, Any]) -> Any:
+    try:
+        return part(kind, parameters)
+    except TypeError:
+        return Opaque(kind, parameters)
 
 
 def _part(value: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,7 +36,13 @@ NOT_TESTED: dict[str, str | Callable[[Numbers], str]] = {
     "not-adaptive": "the clip norm is fixed",
     "one-round": "there is one round only",
     "not-described": "the mechanism does not describe this part",
+    "one-layer": "there is one layer only",
+    "few-coordinates": "the model has too few parameters for it",
+    "all-clamped": "the share of unclipped updates was at its limit in every round",
+    "no-counts": "how many updates were unclipped is not known",
 }
+
+NO_PART = ("not-described", "not-adaptive", "one-round", "one-layer")  # reasons by which a sentence is no part of a description
 
 
 def finding(key: str, details: Numbers) -> str:
@@ -50,20 +57,68 @@ def not_tested(code: str, data: Numbers) -> str:
     return made if isinstance(made, str) else made(data)
 
 
+MARKS = {
+    "none": "as claimed",
+    "less": "less than claimed",
+    "more": "more than claimed",
+    "unknown": "not as claimed",
+}
+
+
 def finding_line(found: Any) -> str:
     """One finding for people, in a line."""
-    mark = {"none": "as claimed", "less": "LESS THAN CLAIMED", "more": "more than claimed", "unknown": "NOT AS CLAIMED"}
-    numbers = "" if found.measured is None else f": measured {found.measured:.4g}"
+    numbers = "" if found.measured is None else f": measured {with_interval(found.measured, found.low, found.high)}"
     numbers += "" if found.claimed is None else f", claimed {found.claimed:.4g}"
-    return f"{found.sentence}{numbers} (p = {found.p_value:.2g}, {mark[found.side]})"
+    numbers += f", {found.where}" if found.where else ""
+    return f"{found.sentence}{numbers} ({chance(found.p_value)}, {MARKS[found.side]})"
 
 
 def conformance_line(about: Any) -> str:
     """All tests in a line."""
-    noise = about.noise
-    start = []
+    noise, clip, fresh = about.noise, about.finding("clipping"), about.finding("noise-fresh")
+    parts = []
     if noise is not None and noise.measured is not None:
-        start.append(f"noise {noise.measured:.4g} ± {(noise.high - noise.low) / 2:.2g} (claimed {noise.claimed:.4g})")
-    start += [f"found false: {each.sentence}" for each in about.deviations]
-    least = min((each.p_value for each in about.findings), default=1.0)
-    return ", ".join([*start, f"{len(about.findings)} tests", f"smallest p {least:.2g}"])
+        claimed = "" if noise.claimed is None else f" (claimed {noise.claimed:.4g})"
+        parts.append(f"noise {with_interval(noise.measured, noise.low, noise.high)}{claimed}")
+    if clip is not None and clip.measured is not None:
+        parts.append(f"clip {clip.measured:.4f}")
+    if fresh is not None and not fresh.deviates:
+        parts.append("fresh every round")
+    count = len(about.findings)
+    parts.append(f"{count} test{'s' * (count != 1)}")
+    if count:
+        least = min(each.p_value for each in about.findings)
+        parts.append(f"smallest {chance(least)}".replace(" = ", " "))
+    return ", ".join(parts)
+
+
+def conformance_lines(about: Any) -> list[tuple[str, str]]:
+    """All tests for `print`, as (name, text): a line about all, one for each sentence found false, and what was not tested."""
+    by_reason: dict[str, list[str]] = {}
+    for each in about.not_tested:
+        if each.code not in NO_PART:
+            by_reason.setdefault(each.reason, []).append(finding(each.key, {}))
+    missing = [("not tested", f"{'; '.join(said)}: {reason}") for reason, said in by_reason.items()]
+    return [("mechanism", conformance_line(about)), *(("found false", str(each)) for each in about.deviations), *missing]
+
+
+def with_interval(value: float, low: float | None = None, high: float | None = None) -> str:
+    """A number with half the width of its interval, of which two digits count.
+
+    >>> with_interval(0.62893, 0.62771, 0.63015), with_interval(3.0), with_interval(0.5, 0.5, 0.5)
+    ('0.6289 ± 0.0012', '3', '0.5')
+    """
+    half = (high - low) / 2 if low is not None and high is not None else 0.0
+    if not (0 < half < math.inf and math.isfinite(value)):
+        return f"{value:.4g}"
+    digits = min(max(1 - math.floor(math.log10(half)), 0), 12)
+    return f"{value:.{digits}f} ± {half:.{digits}f}"
+
+
+def chance(p_value: float) -> str:
+    """A p-value.
+
+    >>> chance(0.2134), chance(0.0)
+    ('p = 0.21', 'p < 1e-12')
+    """
+    return f"p = {p_value:.2g}" if p_value >= 1e-12 else "p < 1e-12"

@@ -23,6 +23,7 @@ class RoundCanaries:
     own: Array | None = None
     part: Array | None = None
     assigned: IndexArray | None = None  # who had a place, where the engine decides about that and not the audit
+    fitted: bool = False  # `own` and `part` were read off the release: along the canaries there is no residual
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,16 @@ class Sample:
 
     update: Vector
     contribution: Vector
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One contribution beside the clip of the update before it, as numbers, so that no vector travels; all in clip norms."""
+
+    sent: float  # length of the update
+    kept: float  # length of the contribution, without the noise that a client may have added
+    difference: float  # distance of the contribution from what the description makes of the update
+    canary: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +60,11 @@ class Observed:
         release     mean of updates: what left the mechanism, with its clip norm and what it was divided by
         others      mean of updates: the noise-free part of the clients' sum, over the same number; None: not known
         step        parameters: what the server added to the model; None: the release itself
-        samples     updates, before and after clipping
+        samples     updates, before and after clipping; or the numbers that come of comparing them
+        cohort      positions of the clients that were drawn; None: not known
+        count       contributions that were summed, canaries included; None: not known
+        bare        mean of updates: what the mechanism makes of the clients alone, without canaries; released to nobody
+        unclipped   updates among them that were no longer than the clip norm, counted by the trainer and not by the mechanism
         covariance  of a mechanism whose noise depends on the data; the auditor's, never published
 
     `releases` is how many releases `release` is the sum of; who had a place had it in all of them.
@@ -62,7 +77,11 @@ class Observed:
     step: Vector | None = None
     public: Public | None = None
     releases: int = 1
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[Sample | Compared, ...] = ()
+    bare: Vector | None = None
+    cohort: IndexArray | None = None
+    count: int | None = None
+    unclipped: int | None = None
     covariance: LowRank | None = None
     record: Mapping[str, Any] = field(default_factory=dict)  # loss, norms, counts, for logs
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from coalmine.contracts.finding_sentences import finding
 from coalmine.rounding import rounded_up, told_apart
 
 Numbers = Mapping[str, Any]
@@ -36,9 +37,9 @@ def view_name(view: str, layer: str | None = None) -> str:
 
 
 def reason(code: str, numbers: Numbers) -> str:
-    """Why a verdict is what it is, in half a sentence."""
-    made = REASONS.get(code)
-    return made(numbers) if made is not None else f"for a reason that this version does not know ({code})"
+    """Why a verdict is what it is, in half a sentence; two reasons are two codes with a plus sign."""
+    known = [REASONS[each](numbers) for each in code.split("+") if each in REASONS]
+    return "; ".join(known) if known else f"for a reason that this version does not know ({code})"
 
 
 def caveat(code: str, data: Numbers) -> tuple[str, str]:
@@ -73,6 +74,51 @@ def _consistent(numbers: Numbers) -> str:
     if factor > 1:  # else this design would take even a correct mechanism for a wrong one: nothing to boast of
         said += f"; noise too small by a factor of {rounded_up(factor):.2g} would have been noticed"
     return said
+
+
+def _deviates(numbers: Numbers) -> str:
+    false = [finding(key, {}) for key in numbers["found_false"]]
+    first = f"the code is not the mechanism that was claimed. Found false: {', '.join(false[:1])}{_both(numbers)}"
+    return f"{first}{_and_more(len(false) - 1)}{_interval_above(numbers)}"
+
+
+def _more_noise(numbers: Numbers) -> str:
+    said = f"the code adds more noise than was claimed{_both(numbers)}"
+    return f"{said} and nothing else was found false: more protection, paid for by accuracy{_interval_above(numbers)}"
+
+
+def _both(numbers: Numbers) -> str:
+    known = "measured" in numbers and "claimed" in numbers
+    return f" (measured {numbers['measured']:.4g}, claimed {numbers['claimed']:.4g})" if known else ""
+
+
+def _and_more(count: int) -> str:
+    return f", and {count} more sentence{'s' * (count > 1)}" if count > 0 else ""
+
+
+def _interval_above(numbers: Numbers) -> str:
+    """That the estimate lies above the claim, where it does: `low`, `high`, `claim` and `confidence` are there then."""
+    return f"; {_estimate_above(numbers)}" if "low" in numbers else ""
+
+
+def _estimate_above(numbers: Numbers) -> str:
+    low, claimed = told_apart(numbers["low"], numbers["claim"])
+    sure = percent(numbers["confidence"])
+    return f"the {sure} interval of the estimate, {low} to {numbers['high']:.3g}, lies wholly above the {claimed} claimed"
+
+
+def _conforms(numbers: Numbers) -> str:
+    said = f"{BRIEF['conforms']} ({numbers['tests']:.0f} tests); "
+    return f"{said}noise {too_small(numbers['noticed'])} too small would have been noticed{_interval_above(numbers)}"
+
+
+def too_small(factor: float) -> str:
+    """By how many percent noise of so many times the claimed strength is too small, rounded up.
+
+    >>> too_small(0.9975), too_small(0.9)
+    ('0.25%', '10%')
+    """
+    return percent(rounded_up(round(1 - factor, 9)))
 
 
 def _diverged(numbers: Numbers) -> str:
@@ -152,11 +198,17 @@ REASONS: dict[str, Callable[[Numbers], str]] = {
         "the canaries took part less often, and show less"
     ),
     "consistent": _consistent,
+    "deviates": _deviates,
+    "more-noise": _more_noise,
+    "estimate-above-claim": lambda n: f"{_estimate_above(n)}; nothing that was tested confirms it",
+    "conforms": _conforms,
+    "conforms-estimate-above": lambda n: f"{_conforms(n)}, as it does in a few of a hundred correct runs",
 }
 
 BRIEF = {  # the same without what would have been noticed, for pages that say that in a line of its own
     "consistent": "no leak above the claim was found",
     "half-noise-missed": "half the noise would probably have been missed",
+    "conforms": "no leak above the claim was found, and the code does what was claimed",
 }
 
 CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {

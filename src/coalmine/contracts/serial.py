@@ -9,6 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from coalmine.contracts.conformance import Finding, NotTested
 from coalmine.contracts.description import Description, read_description
 from coalmine.contracts.sentences import CAVEATS
 from coalmine.contracts.statements import Attendance, Caveat
@@ -37,9 +38,12 @@ def plain(value: Any) -> Any:
         return {item.name: plain(getattr(value, item.name)) for item in fields(value)} | {"text": str(value)}
     if isinstance(value, Description):
         return plain(value.to_dict())
-    return {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.name not in FUNCTIONS}
+    made = {item.name: plain(getattr(value, item.name)) for item in fields(value) if item.name not in FUNCTIONS}
+    said = {name: getattr(value, name) for kind, name in _SAID.items() if isinstance(value, kind)}
+    return made | said
 
 
+_SAID = {Finding: "sentence", NotTested: "reason"}  # copies for readers of files, which nothing reads back
 _INFINITE = {"inf": float("inf"), "-inf": float("-inf")}
 _WORDS = {tuple: "a list", float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 

@@ -4,7 +4,8 @@
 * `LowerBound`: what an audit proves at a stated confidence.
 * `PointEstimate`: what fitted distributions suggest, with an interval and the value that no leakage would give.
 
-A `Verdict` compares a claim with a lower bound of the same `Game`.
+A `Verdict` compares a claim with a lower bound of the same `Game`, and with the tests of the claimed mechanism's description
+(`coalmine.contracts.conformance`), which are a statement of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Literal
 
 from coalmine import _validate
 from coalmine.contracts import sentences
+from coalmine.contracts.conformance import Side
 from coalmine.contracts.description import Description
 
 Word = Literal["VIOLATED", "DEVIATES", "CONSISTENT", "INCONCLUSIVE"]
@@ -217,17 +219,29 @@ class Power:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The comparison of a claim with the primary lower bound: one word, why as a code with its numbers, and the power."""
+    """The comparison of a claim with the primary lower bound: one word, why as a code with its numbers, and the power.
+
+    `found_false`, `side` and `otherwise` are those of the word DEVIATES: the sentences of the mechanism's description that do
+    not hold, whether that is "less" protection than claimed, "more", or "unknown", and the word without this deviation.
+    """
 
     word: Word
     code: str  # a key of `coalmine.contracts.sentences.REASONS`
     power: Power
     numbers: Mapping[str, float] = field(default_factory=dict)  # that the sentence needs
+    side: Side = field(default="none", metadata={"later": True})
+    found_false: tuple[str, ...] = field(default=(), metadata={"later": True})  # keys of findings, the clearest first
+    otherwise: Word | None = field(default=None, metadata={"later": True})
 
     @property
     def reason(self) -> str:
         """Why, in half a sentence."""
-        return sentences.reason(self.code, self.numbers)
+        return sentences.reason(self.code, {**self.numbers, "found_false": self.found_false})
+
+    @property
+    def failed(self) -> bool:
+        """Whether a gate fails: the claim is false, or was computed for another mechanism. More noise, else as said, passes."""
+        return self.word == "VIOLATED" or (self.word == "DEVIATES" and self.side != "more")
 
     @property
     def detectable(self) -> float:

@@ -20,7 +20,8 @@ from coalmine.gaussian import gaussian_epsilon, gaussian_gap
 from coalmine.nulls import GaussianNull, measured_on
 from coalmine.scores import Scores
 
-_LARGEST_DESIGN = 1_000_000
+LARGEST_DESIGN = 1_000_000
+_MOST_COINS = 200_000  # of a simulated table of coins; larger ones have the same share of right guesses
 FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)  # by which noise may be too small
 
 
@@ -136,9 +137,9 @@ def canaries_needed(
 
     low, high = 1, 10
     while not enough(high):
-        if high == _LARGEST_DESIGN:
+        if high == LARGEST_DESIGN:
             return None
-        low, high = high, min(high * 4, _LARGEST_DESIGN)
+        low, high = high, min(high * 4, LARGEST_DESIGN)
     while high > low * 1.02 + 1:
         middle = round((low * high) ** 0.5)
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -154,18 +155,19 @@ def best_guesses(canaries: int, epsilon: float, *, delta: float, confidence: flo
     """
     canaries, confidence = _validate.whole("canaries", canaries, least=2), _validate.confidence(confidence)
     mu, best = gaussian_gap(_validate.positive("epsilon", epsilon), _validate.delta(delta)), (Guesses.default(canaries), 0.0)
-    tables = []
+    size, tables = min(canaries, _MOST_COINS), []
     for replicate in range(25):
         rng = stream(0, "guesses", replicate)
-        coins = rng.random(canaries) < 0.5
+        coins = rng.random(size) < 0.5
         coins[0] = True
-        tables.append(Scores(rng.standard_normal(canaries) + mu * coins, coins, assignment="coins", null=GaussianNull()))
+        tables.append(Scores(rng.standard_normal(size) + mu * coins, coins, assignment="coins", null=GaussianNull()))
     for share in (0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5):
         each = int(share * canaries)
         if each < 1:
             continue
-        guesses = Guesses(each, each)
-        right = int(np.median([right_guesses(table, guesses) for table in tables]))
+        guesses, simulated = Guesses(each, each), Guesses(int(share * size), int(share * size))
+        median = float(np.median([right_guesses(table, simulated) for table in tables]))
+        right = int(median * guesses.total / simulated.total)
         found = one_run_epsilon(canaries, guesses.total, right, delta, confidence)
         best = max(best, (guesses, found), key=lambda pair: pair[1])
     return best
@@ -224,6 +226,9 @@ def plan(claim: float, *, delta: float, design: Design | None = None, confidence
     claim, delta = _validate.positive("claim", claim), _validate.delta(delta)
     confidence = _validate.confidence(confidence)
     design = Design(inserted=1000) if design is None else design
+    for name, count in (("canaries", design.inserted), ("held_out", design.held_out)):
+        if count is not None and count > LARGEST_DESIGN:
+            raise ValueError(f"{name}={count} is not allowed: a plan simulates at most {LARGEST_DESIGN:,} canaries.")
     found = detectable(claim, design, delta=delta, confidence=confidence)
     mu = gaussian_gap(claim, delta)
     guesses, guesses_bound = best_guesses(2 * design.inserted, claim, delta=delta, confidence=confidence)

@@ -1,7 +1,7 @@
 """Clipping to a fixed norm and Gaussian noise (McMahan et al. 2018).
 
     paper          here                        meaning
-    S, C           clip_norm                   an update longer than this is cut to it
+    S, C           clip_norm                   an update longer than this is clipped to it
     z              noise_multiplier            noise on the sum, in clip norms
 
 Algorithm 2 of the one-shot papers: mean = (sum of clipped updates + N(0, (z C)²)) / n, every client with the same weight,
@@ -61,14 +61,14 @@ def length(vector: Vector) -> float:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Updates cut to `clip_norm`, Gaussian noise of `noise_multiplier` clip norms on their sum."""
+    """Updates clipped to `clip_norm`, Gaussian noise of `noise_multiplier` clip norms on their sum."""
 
     clip_norm: float
     noise_multiplier: float
     divide_by_actual_cohort: bool = False
 
     def __post_init__(self) -> None:
-        _validate.positive("clip_norm", self.clip_norm)
+        _validate.clip_norm(self.clip_norm)
         _validate.non_negative("noise_multiplier", self.noise_multiplier)
 
     @classmethod
@@ -102,7 +102,7 @@ class Gaussian:
         return Public(round_number, float(state["clip_norm"]), denominator)
 
     def client(self, update: Vector, public: Public, examples: int = 1) -> Contribution:
-        """The update, cut to the clip norm if it is longer; every client counts the same, whatever examples it has."""
+        """The update, clipped to the clip norm if it is longer; every client counts the same, whatever examples it has."""
         norm = length(update)
         if not math.isfinite(norm):
             bad = np.flatnonzero(~np.isfinite(update))

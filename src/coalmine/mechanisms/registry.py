@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from operator import attrgetter
+from typing import Any, get_args
 
 import numpy as np
 
-from coalmine import contracts
-from coalmine.contracts import Context, Description, Mechanism, known_part
+from coalmine import _validate, contracts
+from coalmine.contracts import Context, Description, Mechanism, description, known_part
 from coalmine.mechanisms.adaptive import AdaptiveGaussian
 from coalmine.mechanisms.correlated import Correlated
 from coalmine.mechanisms.gaussian import Gaussian
@@ -27,6 +29,7 @@ from coalmine.mechanisms.strategies import KINDS, read_strategy
 MECHANISMS: dict[str, Any] = {"gaussian": Gaussian, "adaptive": AdaptiveGaussian, "correlated": Correlated}
 STRATEGIES: dict[str, Any] = {**KINDS}  # parts of a description by their kind, beside those of the contracts
 GROUP = "coalmine.mechanisms"
+_METHODS = ("init", "announce", "client", "release")  # what a run calls, beside `describe`
 _EXAMPLE = """
     def describe(self):
         return Description(
@@ -68,30 +71,44 @@ def keys_of(kind: str) -> list[str] | None:
     found = find(kind)
     if hasattr(found, "config_keys"):
         return list(found.config_keys)
-    if hasattr(found, "from_config") and not is_dataclass(found):
-        return None
-    try:
-        accepted = inspect.signature(found).parameters.values()
-    except ValueError:  # a built-in, which does not say
-        return None
-    return None if any(each.kind is each.VAR_KEYWORD for each in accepted) else [each.name for each in accepted]
+    accepted = _parameters(found)
+    return None if accepted is None else list(accepted)
 
 
 def defaults_of(kind: str) -> dict[str, Any]:
     """By key, what a section [mechanism] of this kind means if it does not say; keys that depend on the run are left out."""
     found = find(kind)
-    if not is_dataclass(found):
-        return {}
-    left_out = {*getattr(found, "of_the_run", ()), *(item.name for item in fields(found) if item.default is MISSING)}
-    keys = keys_of(kind) or ()
-    return {item.name: item.default for item in fields(found) if item.name in keys and item.name not in left_out}
+    accepted, of_the_run = _parameters(found) or {}, getattr(found, "of_the_run", ())
+    keys = getattr(found, "config_keys", tuple(accepted))
+    stated = {name: each.default for name, each in accepted.items() if each.default is not each.empty and name in keys}
+    return {name: value for name, value in stated.items() if name not in of_the_run}
+
+
+def _parameters(found: Any) -> Mapping[str, inspect.Parameter] | None:
+    """The arguments that are keys of a section; None: it does not say, or takes any."""
+    if hasattr(found, "from_config") and not is_dataclass(found):
+        return None
+    try:
+        accepted = inspect.signature(found).parameters
+    except ValueError:  # a built-in, which does not say
+        return None
+    return None if any(each.kind is each.VAR_KEYWORD for each in accepted.values()) else accepted
 
 
 def make_mechanism(kind: str, options: Mapping[str, Any], context: Context) -> Mechanism:
-    """The mechanism that a section [mechanism] describes."""
+    """The mechanism that a section [mechanism] describes.
+
+    A configuration is data that somebody else may have written: only classes of mechanisms are called, and nothing else that
+    Python happens to find under a path.
+    """
     found = find(kind)
+    makes = callable(getattr(found, "from_config", None))
+    if not makes and not inspect.isclass(found):
+        raise ValueError(f"mechanism.kind={kind!r} is neither a class nor has it a `from_config`, so that it is not called.")
+    if not makes:
+        _check_describes(found, found.__name__)
     try:
-        made = found.from_config(dict(options), context) if hasattr(found, "from_config") else found(**options)
+        made = found.from_config(dict(options), context) if makes else found(**options)
     except (TypeError, KeyError) as error:
         raise ValueError(f"mechanism: {kind!r} cannot be made from {', '.join(options) or 'no keys'}: {error}.") from None
     check(made)
@@ -99,11 +116,45 @@ def make_mechanism(kind: str, options: Mapping[str, Any], context: Context) -> M
     return mechanism
 
 
-def check(mechanism: Any) -> None:
-    """Whether this can be audited: it must say what it is."""
-    if not callable(getattr(mechanism, "describe", None)):
+def check(mechanism: Any, *, reference: bool = False) -> None:
+    """Whether this can be trained with and audited: it has the methods of a mechanism, and says what it is.
+
+    `reference`: the same without noise is wanted too.
+    """
+    if inspect.isclass(mechanism):
+        raise ValueError(f"mechanism={mechanism.__name__} is a class; make an object of it: {mechanism.__name__}(...).")
+    name = type(mechanism).__name__
+    _check_describes(mechanism, name)
+    missing = [each for each in (*_METHODS, "without_noise") if not callable(getattr(mechanism, each, None))]
+    missing = [each for each in missing if reference or each != "without_noise"]
+    if missing:
+        raise ValueError(f"{name} is no mechanism: it has no {', '.join(missing)}. See coalmine.contracts.Mechanism.")
+    described = mechanism.describe()
+    if not isinstance(described, Description):
+        raise ValueError(f"{name}.describe() gave a {type(described).__name__}; it must return a Description:\n{_EXAMPLE}")
+    try:
+        _check_values(described)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}.describe() cannot be right: {error}") from None
+
+
+def _check_values(said: Description) -> None:
+    """That words and numbers of a description are allowed ones: an accountant would take them as they are."""
+    norm = said.clip.norm
+    for each in () if norm is None else norm if isinstance(norm, tuple) else (norm,):
+        _validate.positive("clip.norm", each)
+    for words, kind in (("clip.over", description.Over), ("denominator", description.Denominator)):
+        _validate.one_of(words, attrgetter(words)(said), get_args(kind))
+    _validate.one_of("clip.by", said.clip.by, ("client", "server"))
+    if said.noise is not None:
+        _validate.non_negative("noise.accounted", said.noise.accounted)
+        _validate.non_negative("noise.multiplier", said.noise.multiplier)
+
+
+def _check_describes(found: Any, name: str) -> None:
+    if not callable(getattr(found, "describe", None)):
         raise ValueError(
-            f"{type(mechanism).__name__} does not say what it is, and nothing can be claimed for it. Add to the class, with "
+            f"{name} does not say what it is, and nothing can be claimed for it. Add to the class, with "
             f"from coalmine.contracts import Clip, Description, Noise:\n{_EXAMPLE}"
         )
 
@@ -137,8 +188,14 @@ class _UnreadableError(Exception):
 def _fields(value: Any, kind: str) -> str:
     if not is_dataclass(value) and not hasattr(value, "__dict__"):
         raise _UnreadableError
-    names = [item.name for item in fields(value)] if is_dataclass(value) else sorted(vars(value))
+    stated = [item.name for item in fields(value)] if is_dataclass(value) else []
+    names = [*stated, *sorted(name for name in getattr(value, "__dict__", ()) if name not in stated and not _kept(value, name))]
     return f"{kind}({', '.join(f'{name}={_text(getattr(value, name))}' for name in names)})"
+
+
+def _kept(value: Any, name: str) -> bool:
+    """Whether this is the value of a cached property, which is there only after somebody asked for it."""
+    return isinstance(inspect.getattr_static(type(value), name, None), cached_property)
 
 
 def _text(value: Any) -> str:

@@ -26,7 +26,7 @@ class FixedPointSum:
     """The sum of contributions, how many they are, and how many of them passed unclipped."""
 
     def __init__(self, dim: int, clip_norm: float):
-        self.clip_norm = _validate.positive("clip_norm", clip_norm)
+        self.clip_norm = _validate.clip_norm(clip_norm)
         self._unit = GRAIN * self.clip_norm
         self._total = np.zeros(dim, dtype=np.int64)
         self._without_noise: NDArray[np.int64] | None = None  # where clients add noise, what they would have sent without
@@ -39,6 +39,12 @@ class FixedPointSum:
         found = cls(0, clip_norm)
         found._total, found.count, found.unclipped = total.astype(np.int64), count, unclipped
         return found
+
+    def copy(self) -> FixedPointSum:
+        """The same sum, to go on with on its own."""
+        made = FixedPointSum.of(self._total.copy(), self.clip_norm, self.count, self.unclipped)
+        made._without_noise = None if self._without_noise is None else self._without_noise.copy()
+        return made
 
     def add(self, contribution: Contribution) -> None:
         """One more client or canary."""

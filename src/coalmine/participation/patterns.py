@@ -101,7 +101,7 @@ class Pattern(ABC):
 
     def cohorts(self, population: int, rounds: int, rng: int | Streams, *, start: int = 0) -> Iterator[IndexArray]:
         """The clients of round `start`, `start` + 1, …, `rounds` - 1: positions below `population`, in increasing order."""
-        population, rounds = _validate.whole("population", population), _validate.whole("rounds", rounds, least=1)
+        population, rounds = _validate.whole("population", population), _validate.rounds(rounds)
         start = _validate.whole("start", start)
         self._check(population, rounds)
         streams = partial(stream, int(rng)) if isinstance(rng, Integral) else rng
@@ -232,7 +232,7 @@ class MinSeparation(Pattern):
     def __post_init__(self) -> None:
         _validate.whole("separation", self.separation, least=1)
         _validate.whole("cohort_size", self.cohort_size, least=1)
-        _validate.whole("rounds", self.rounds, least=1)
+        _validate.rounds(self.rounds)
 
     @property
     def most(self) -> int:

@@ -27,7 +27,7 @@ class Poisson(Pattern):
                 f"cohort_size / population = 50 / 3400 gives {50 / 3400:.4f}."
             )
         object.__setattr__(self, "rate", float(self.rate))
-        object.__setattr__(self, "rounds", _validate.whole("rounds", self.rounds, least=1))
+        object.__setattr__(self, "rounds", _validate.rounds(self.rounds))
 
     keys = ("cohort_size",)
     required = (("rounds",), ("cohort_size",))
@@ -79,8 +79,9 @@ class FixedSize(Pattern):
     rounds: int
 
     def __post_init__(self) -> None:
-        for name in ("cohort_size", "population", "rounds"):
+        for name in ("cohort_size", "population"):
             object.__setattr__(self, name, _validate.whole(name, getattr(self, name), least=1))
+        object.__setattr__(self, "rounds", _validate.rounds(self.rounds))
         if self.cohort_size > self.population:
             raise ValueError(f"cohort_size={self.cohort_size} exceeds population={self.population}.")
 

@@ -6,7 +6,9 @@ import html
 import re
 from pathlib import Path
 
+from coalmine.contracts.finding_sentences import conformance_lines
 from coalmine.report import facts, words
+from coalmine.report.conforming import TITLE, at_measured
 from coalmine.report.evidence import Evidence
 from coalmine.result import AuditResult
 from coalmine.terminal import harmless
@@ -25,6 +27,7 @@ def card(source: AuditResult | Evidence | str | Path) -> str:
             f"> {_text(words.quote(result))}",
             "",
             *(line for said in (words.noticed(result), words.clients(result)) if said for line in (_text(said), "")),
+            *_tests(result),
             "| adversary | claim | at least | about | ceiling |",
             "|---|---:|---:|---:|---:|",
             *(_row(each) for each in facts.numbers(result)),
@@ -44,6 +47,15 @@ def card(source: AuditResult | Evidence | str | Path) -> str:
             "",
         ]
     )
+
+
+def _tests(result: AuditResult) -> list[str]:
+    """The tests of the mechanism: one line about all, and what was found false or could not be tested."""
+    if result.conformance is None:
+        return []
+    lines = [f"- **{name}**: {_text(text)}" for name, text in conformance_lines(result.conformance)]
+    more = at_measured(result)
+    return [TITLE, "", *lines, *([f"- {_text(more)}"] if more else []), ""]
 
 
 def _row(each: facts.Numbers) -> str:

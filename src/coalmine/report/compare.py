@@ -17,7 +17,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from coalmine.contracts import plain
+from coalmine.contracts import Conformance, plain
+from coalmine.contracts.finding_sentences import with_interval
+from coalmine.contracts.sentences import too_small
 from coalmine.errors import InputFileError, RunDirectoryError
 from coalmine.report import words
 from coalmine.report.evidence import drawable, run_config
@@ -34,7 +36,7 @@ _IGNORED = (
     "run.evaluate_every",
     "run.reference",
 )  # none of them changes what is compared
-_MARKS = {"VIOLATED": "✕", "CONSISTENT": "✓", "INCONCLUSIVE": "?", words.NO_CLAIM: "–"}
+_MARKS = {"VIOLATED": "✕", "DEVIATES": "≠", "CONSISTENT": "✓", "INCONCLUSIVE": "?", words.NO_CLAIM: "–"}
 _WIDEST = 200  # columns of a table in a terminal
 
 
@@ -69,6 +71,8 @@ class Audited:
                 f"{number(estimate.epsilon)} ({number(estimate.low)} – {number(estimate.high)})" if estimate else "–"
             )
             found["would notice"] = _factor(result)
+            if result.conformance is not None:
+                found["noise"] = _noise(result.conformance)
         if self.accuracy is not None:
             found["accuracy"] = f"{100 * self.accuracy[0]:.1f} ± {100 * self.accuracy[1]:.1f} %"
         return found
@@ -86,7 +90,7 @@ class Audited:
         return "\n".join([*lines, *([cells["accuracy"]] if "accuracy" in cells else [])])
 
 
-NUMBERS = ("verdict", "claim", "at least", "about", "would notice", "accuracy")
+NUMBERS = ("verdict", "claim", "at least", "about", "noise", "would notice", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -313,7 +317,19 @@ def _columns(rows: Sequence[Audited]) -> list[str]:
     return [name for name in NUMBERS if name in filled]
 
 
+def _noise(about: Conformance) -> str:
+    """The noise multiplier that was measured, and the claimed one."""
+    found = about.noise
+    if found is None or found.measured is None:
+        return "not measured"
+    claimed = "" if found.claimed is None else f" (claimed {found.claimed:.4g})"
+    return f"{with_interval(found.measured, found.low, found.high)}{claimed}"
+
+
 def _factor(result: AuditResult) -> str:
+    seen = result.conformance.noticed_noise_factor if result.conformance is not None else None
+    if seen is not None and 0 < seen < 1:
+        return f"noise {too_small(seen)} less"
     factor = math.inf if result.verdict is None else result.verdict.noticeable_noise_factor
     return f"noise ÷ {rounded_up(factor):.2g}" if 1 < factor < math.inf else "–"
 

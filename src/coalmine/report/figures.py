@@ -28,7 +28,7 @@ from coalmine.report.number_line import number_line as number_line
 from coalmine.report.presented import Presentations as Presentations
 from coalmine.report.style import BLUE, GREEN, INK, MUTED, ORANGE, Drawing, drawing, house_style
 from coalmine.result import AuditResult
-from coalmine.scores import LIKELIHOOD_RATIO, Scores
+from coalmine.scores import Scores
 
 WIDTH, HEIGHT = 350.0, 226.0
 MOST_POINTS = 160  # of a line or a cloud: more cannot be told apart, and would only make a page large
@@ -309,7 +309,7 @@ def _legend(axes: Axes, ncols: int = 3) -> None:
 
 def _shifted_normal(scores: Scores) -> bool:
     """Whether inserted scores are held-out ones that moved, and both normal: no maximum over rounds, no likelihood ratio."""
-    return not scores.maximum and scores.statistic != LIKELIHOOD_RATIO
+    return not scores.maximum and not scores.likelihood_ratio
 
 
 def _edges(values: Array, smaller: int) -> Array:

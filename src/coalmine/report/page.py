@@ -13,8 +13,9 @@ import jinja2
 from markupsafe import Markup
 
 from coalmine.contracts import percent
-from coalmine.report import facts, figures, words
+from coalmine.report import conforming, facts, figures, words
 from coalmine.report.evidence import Evidence
+from coalmine.report.noise_chart import noise_by_round
 from coalmine.report.presented import claim_for, within_run
 from coalmine.report.style import Drawing, inline_svg
 from coalmine.result import AuditResult
@@ -42,9 +43,11 @@ def report(source: AuditResult | Evidence | str | Path) -> str:
             numbers=facts.numbers(result),
             lines=number_lines(result),
             figures=list(_figures(evidence)),
+            noise=_noise(result),
             embedded=embedded(result.to_dict()),
             facts=facts,
             words=words,
+            conforming=conforming,
         )
     )
 
@@ -91,6 +94,15 @@ def number_lines(result: AuditResult) -> dict[str, Markup]:
     return {
         name: element(figures.number_line(result, narrow=name == "narrow"), f"line-{name}", said) for name in ("wide", "narrow")
     }
+
+
+def _noise(result: AuditResult) -> Shown | None:
+    """The noise that was measured in every round."""
+    figure = noise_by_round(result.conformance) if result.conformance is not None else None
+    if figure is None:
+        return None
+    title, caption = "Noise by round", "Measured from what was released and what was summed, beside the noise that was claimed."
+    return Shown("noise", title, element(figure, "noise", f"{title}. {caption}"), caption)
 
 
 def _figures(evidence: Evidence) -> Iterator[Shown]:

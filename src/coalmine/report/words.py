@@ -9,16 +9,27 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from coalmine.contracts import Attendance, Game, LowerBound, from_plain, percent
-from coalmine.contracts.sentences import BRIEF, view_name
+from coalmine.contracts import Attendance, Game, LowerBound, Verdict, from_plain, percent
+from coalmine.contracts.sentences import BRIEF, too_small, view_name
 from coalmine.estimators.diagnostics import SUSPICIOUS
 from coalmine.result import AuditResult
 from coalmine.rounding import rounded_down, rounded_up, told_apart
+from coalmine.verdict import ABOVE
 from coalmine.views import VIEWS
 
 NO_CLAIM = "NO CLAIM"
 _SIMULATED = {"one-release": "sees one release"}  # of scores that no run made
 _CHANCE = "(probability 0.8, Gaussian scores)"
+_LIMITS = {  # what each verdict does not say
+    "VIOLATED": "Why the claim fails. Rule out first that the claim was computed for another game; what remains is the "
+    "code: too little noise, wrong clipping, wrong counting.",
+    "DEVIATES": "What epsilon is. The accountant was told another mechanism than the one that ran, so the claim is about "
+    "something else; how much privacy is lost by that is not shown, only that the code and its description differ.",
+    "CONSISTENT": "That the training is private, that the claim is true, or that epsilon is near the estimate. One attack "
+    "found nothing above the claim, and the line above says how small the noise would have had to be to be noticed.",
+    "INCONCLUSIVE": "Whether the claim holds. This design would probably have missed a violation: its silence says nothing.",
+    NO_CLAIM: "Whether any claim holds: none was given.",
+}
 _RELATIONS = {"add-or-remove-one": "add or remove one", "replace-one": "replace one"}
 
 
@@ -114,7 +125,16 @@ def quote(result: AuditResult) -> str:
 
 
 def noticed(result: AuditResult) -> str:
-    """What this design would have found, in one line; empty where no factor above 1 is needed to be noticed."""
+    """What this audit would have found: by tests of the noise, and by canaries; empty where any factor would be noticed."""
+    by_canaries = _by_canaries(result)
+    seen = result.conformance.noticed_noise_factor if result.conformance is not None else None
+    if seen is None or not 0 < seen < 1:
+        return by_canaries
+    by_noise = f"Tests of the noise would have noticed {too_small(seen)} less than claimed (probability 0.8)."
+    return f"{by_noise} By canaries alone: {by_canaries[0].lower()}{by_canaries[1:]}" if by_canaries else by_noise
+
+
+def _by_canaries(result: AuditResult) -> str:
     verdict, bound = result.verdict, result.bound
     if verdict is None:
         if math.isinf(bound.detectable):
@@ -127,9 +147,15 @@ def noticed(result: AuditResult) -> str:
         return ""
     only = "Only noise too small by a factor of {} or more would have been noticed"
     would = "Would have noticed noise too small by a factor of {}"
-    text = (only if verdict.word == "INCONCLUSIVE" else would).format(f"{rounded_up(factor):.2g}")
+    weak = verdict.word == "INCONCLUSIVE" or (result.conformance is not None and not _sees_half(result))
+    text = (only if weak else would).format(f"{rounded_up(factor):.2g}")
     reached = f": a true epsilon of {number(verdict.detectable)}" if math.isfinite(verdict.detectable) else ""
     return f"{text}{reached} {_CHANCE}."
+
+
+def _sees_half(result: AuditResult) -> bool:
+    """Whether canaries alone would probably have noticed half the noise."""
+    return result.verdict is not None and result.verdict.noticeable_noise_factor <= 2
 
 
 def clients(result: AuditResult) -> str:
@@ -144,17 +170,14 @@ def clients(result: AuditResult) -> str:
 
 def not_shown(result: AuditResult) -> list[str]:
     """What a reader might take from the page and may not."""
-    word, game, view = verdict_word(result), game_of(result), shown_view(result)
-    said = {
-        "VIOLATED": "Why the claim fails. Rule out first that the claim was computed for another game; what remains is the "
-        "code: too little noise, wrong clipping, wrong counting.",
-        "CONSISTENT": "That the training is private, that the claim is true, or that epsilon is near the estimate. One attack "
-        "found nothing above the claim, and the line above says how small the noise would have had to be to be noticed.",
-        "INCONCLUSIVE": "Whether the claim holds. This design would probably have missed a violation: its silence "
-        "says nothing.",
-        NO_CLAIM: "Whether any claim holds: none was given.",
-    }
-    limits = [said[word]]
+    game, view = game_of(result), shown_view(result)
+    limits = [_first_limit(result)]
+    if not _noise_seen(result):
+        limits.append(
+            "Noise with structure, or noise that can be predicted. The noise itself could not be looked at: noise on part of "
+            "the coordinates, repeated noise, or noise from a guessable seed protects less than its strength says, and random "
+            "canaries may not see it."
+        )
     if not result.bound.valid:
         limits.append("A proof. The bound is approximate and may lie above the truth more often than its confidence says.")
     limits.append(
@@ -175,6 +198,25 @@ def not_shown(result: AuditResult) -> list[str]:
         "That a model remembers nobody: canaries test clipping, noise and counting, not what a model learned by heart."
     )
     return limits
+
+
+def _first_limit(result: AuditResult) -> str:
+    """What the word of the verdict does not say."""
+    word, code = verdict_word(result), result.verdict.code if result.verdict is not None else ""
+    if ABOVE in code.split("+"):
+        return "Whether the claim holds. The estimate lies above it, which is no proof; nothing else in this audit explains it."
+    if code in ("conforms", "conforms-estimate-above"):
+        return (
+            "That the training is private, or that epsilon is near the estimate. In this run the code did what the accountant "
+            "was told, as far as the tests see; the accountant's proof and other runs were not tested."
+        )
+    return _LIMITS[word]
+
+
+def _noise_seen(result: AuditResult) -> bool:
+    """Whether somebody looked at the noise itself, and would have seen structure or a guessable seed."""
+    about = result.conformance
+    return about is not None and all(about.finding(key) is not None for key in ("noise-independent", "noise-unpredictable"))
 
 
 def diagnostics(result: AuditResult) -> list[tuple[str, str]]:
@@ -254,8 +296,16 @@ def _against(result: AuditResult, claimed: str) -> str:
         return "; the claim is infinite, and nothing could exceed it."
     if result.verdict.word == "VIOLATED":
         return f", more than the epsilon = {claimed} that is claimed{_for_whom(game_of(result))}."
-    weak = ", and this audit was too weak to test it" if result.verdict.word == "INCONCLUSIVE" else ""
-    return f"; the claim is epsilon = {claimed}{_for_whom(game_of(result))}{weak}."
+    return f"; the claim is epsilon = {claimed}{_for_whom(game_of(result))}{_but(result.verdict)}."
+
+
+def _but(verdict: Verdict) -> str:
+    """What must be quoted with a claim that was not exceeded."""
+    if verdict.word == "DEVIATES" and verdict.failed:
+        return ", computed for another mechanism than the code that ran"
+    if ABOVE in verdict.code.split("+"):
+        return ", and the interval of the estimate lies above it"
+    return ", and this audit was too weak to test it" if verdict.word == "INCONCLUSIVE" else ""
 
 
 def _for_whom(game: Game) -> str:

@@ -112,8 +112,7 @@ def federation(config: Config, task: Task, secret_seed: int, mechanism: Mechanis
         momentum = config.server.momentum if config.server.optimiser == "sgd" else 0.0
         context = Context(cohort, len(task.train), rounds, participation, task.model.groups, momentum)
         mechanism = make_mechanism(config.mechanism.kind, config.mechanism.options, context)
-    else:
-        check(mechanism)
+    check(mechanism, reference=config.run.reference)
     return Federation(
         model=task.model,
         data=task.train,
@@ -238,4 +237,5 @@ def _server(config: sections.Server) -> ServerOptimiser:
 
 def _participation(config: sections.Participation, train: FederatedDataset) -> tuple[Participation, int]:
     """(the clients' pattern, the number of rounds): the pattern knows how to make itself."""
-    return config.kind.from_config({**config.model_dump(), "users": train.users}, len(train))
+    pattern, rounds = config.kind.from_config({**config.model_dump(), "users": train.users}, len(train))
+    return pattern, _validate.rounds(rounds)

@@ -26,12 +26,15 @@ from coalmine.clients import LocalTraining, Trainer
 from coalmine.contracts import (
     Array,
     ByClients,
+    Compared,
     Contribution,
+    Description,
     IndexArray,
     Mechanism,
     Observed,
     Participation,
     Public,
+    Release,
     RoundCanaries,
     ServerOptimiser,
     State,
@@ -43,11 +46,14 @@ from coalmine.errors import NonFiniteError
 from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
-from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work, contribute
+from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work, contribute, look
 from coalmine.workers import Workers
 
 _GROUPS = 48  # work items of a round, at most: enough to keep workers evenly busy, few enough that moving sums costs little
 _SHARDS = 8  # work items of an evaluation
+ALL_COMPARED = 100  # clients of a round, up to which every contribution is compared with the clip of its update
+_ENOUGH = 90  # contributions of a run: a fault in 5 % of them is seen with probability 0.99
+_HANDFUL = 8  # of a round at least
 _ROUNDING = 1e-4  # of a clip norm, by which a canary may differ from what clipping by its length makes of it
 
 
@@ -100,8 +106,13 @@ class Federation:
         return Work(self.model, self.training, self.data, self.held_out, self.mechanism, self.seed, secret)
 
     @cached_property
+    def described(self) -> Description:
+        """What the mechanism says of itself."""
+        return self.mechanism.describe()
+
+    @cached_property
     def _noise_of_clients(self) -> bool:
-        noise = self.mechanism.describe().noise
+        noise = self.described.noise
         return noise is not None and isinstance(noise.added_by, ByClients)
 
     def without_noise_and_canaries(self) -> Federation:
@@ -132,17 +143,19 @@ class Federation:
     def _round(self, number: int, state: State, cohort: IndexArray, workers: Workers[ClientBatch | Evaluate, Outcome]) -> Round:
         public = self.mechanism.announce(_part(state, "mechanism"), number, self.denominator)
         taking_part = self.canary_setup.schedule.taking_part(number) if self.canary_setup else np.zeros(0, np.int64)
-        if self.canary_setup and self.canary_setup.replace and taking_part.size:
-            leaving = self.secret("replaced", number).permutation(cohort.size)[: taking_part.size]
-            cohort = np.delete(cohort, leaving)
+        drawn, cohort = cohort, self._without_replaced(cohort, taking_part, number)
         outcomes = workers.map(self._groups(cohort, state["parameters"], public))
         total = FixedPointSum(self.model.dim, public.clip_norm)
         for outcome in outcomes:
             total.merge(outcome.total)
         clients = total.without_noise()
         unclipped_clients = total.unclipped
-        own = self._plant(total, taking_part, public)
+        alone = total.copy() if number + 1 == self.rounds and self.canary_setup else None
+        own, looked_at = self._plant(total, taking_part, public)
+        together = total.without_noise()  # what was summed, before the code under audit has the sum in its hands
+        contributors, passed = total.count, total.unclipped
         release, mechanism = self.mechanism.release(_part(state, "mechanism"), total, public, self.secret)
+        self._check(release, number)
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at next
             step, server = self.server.step(_part(state, "server"), release.vector)
             parameters = state["parameters"] + step
@@ -161,7 +174,7 @@ class Federation:
             "clip_norm": public.clip_norm,
             "denominator": release.denominator,
             "unclipped_clients": unclipped_clients / max(int(cohort.size), 1),
-            "unclipped_with_canaries": total.unclipped / max(total.count, 1),
+            "unclipped_with_canaries": passed / max(contributors, 1),
             "clients_norm": length(clients) / public.clip_norm,
             "release_norm": length(release.vector),
             "training_loss": float(losses[:, 0].mean()) if losses.size else None,
@@ -171,48 +184,123 @@ class Federation:
         observed = Observed(
             round=number,
             release=release,
-            canaries=RoundCanaries(taking_part, own / divisor, (total.without_noise() - clients) / divisor),
+            canaries=RoundCanaries(taking_part, own / divisor, (together - clients) / divisor),
             others=clients / divisor,
             step=step,
             public=public,
+            samples=(*looked_at, *(Compared(*row) for outcome in outcomes for row in outcome.compared.tolist())),
+            cohort=drawn,
+            count=int(cohort.size + taking_part.size),
+            unclipped=self._unclipped(outcomes, taking_part.size),
+            bare=None if alone is None else self._bare(_part(state, "mechanism"), alone, public),
             record=record,
         )
         return Round(observed, after)
 
-    def _plant(self, total: FixedPointSum, taking_part: IndexArray, public: Public) -> Array:
-        """Add the round's canaries; returns the inner product of each with its own contribution.
+    def _check(self, release: Release, number: int) -> None:
+        """A mechanism may be somebody else's: what is wrong with its release is not the learning rates' fault."""
+        name, vector = type(self.mechanism).__name__, release.vector
+        if np.shape(vector) != (self.model.dim,):
+            raise ValueError(
+                f"round {number}: {name}.release gave a vector of shape {np.shape(vector)}; the model has {self.model.dim} "
+                f"parameters, so that it must be ({self.model.dim},)."
+            )
+        if not (np.isfinite(vector.min()) and np.isfinite(vector.max())):
+            raise NonFiniteError(f"round {number}: the release of {name} has NaN or infinite entries.")
 
-        The first always passes as a full vector through the code of a client. If what comes out is what clipping of whole
-        updates makes of it, the others follow by one transform; if it is not, or the mechanism does not clip whole updates,
+    def _plant(self, total: FixedPointSum, taking_part: IndexArray, public: Public) -> tuple[Array, list[Compared]]:
+        """Add the round's canaries; returns the inner product of each with its own contribution, and what was compared.
+
+        A random handful always passes as full vectors through the code of a client. If what comes out is what clipping of whole
+        updates makes of them, the others follow by one transform; if it is not, or the mechanism does not clip whole updates,
         each of them passes through that code as well.
         """
-        own, setup = np.empty(taking_part.size), self.canary_setup
+        own, setup, found = np.empty(taking_part.size), self.canary_setup, []
         if setup is None:
-            return own
-        canaries, whole = setup.canaries, self.mechanism.describe().clip.over == "update"
-        fast = setup.kept * public.clip_norm if whole and not setup.full_vectors else None
-        for place, index in enumerate(taking_part):
-            canary = canaries.update(int(index))
-            sent = canary * np.float32(setup.canary_norm * public.clip_norm / canaries.norm)
-            secret = partial(self.secret, "noise of a canary", public.round, int(index)) if self._noise_of_clients else None
-            contribution = contribute(self.mechanism, sent, public, setup.examples, secret)
-            total.add(contribution)
-            unit = canary.astype(np.float64) / canaries.norm
-            added = contribution.vector if contribution.without_noise is None else contribution.without_noise
-            own[place] = float(np.einsum("i,i->", unit, added, dtype=np.float64))
-            if fast is not None and _as_said(contribution, unit, fast, public):
-                rest = taking_part[place + 1 :]
-                together = canaries.combine(rest, np.full(rest.size, fast / canaries.norm))
-                total.add_vector(together, count=int(rest.size), unclipped=int(rest.size) if contribution.unclipped else 0)
-                own[place + 1 :] = fast
-                break
-        return own
+            return own, []
+        whole = self.described.clip.over == "update" and not setup.full_vectors
+        fast = setup.kept * public.clip_norm if whole else None
+        handful = self._compared(taking_part.size, "canaries", public.round)
+        rest = [place for place in range(taking_part.size) if place not in handful]
+        as_said = True
+        for place in handful:
+            own[place], compared, said = self._send(total, int(taking_part[place]), public, fast)
+            found += [] if compared is None else [compared]
+            as_said = as_said and said
+        if fast is not None and as_said and handful:
+            together = setup.canaries.combine(taking_part[rest], np.full(len(rest), fast / setup.canaries.norm))
+            unclipped = len(rest) if setup.canary_norm <= 1 else 0
+            total.add_vector(together, count=len(rest), unclipped=unclipped)
+            own[rest] = fast
+            return own, found
+        for place in rest:
+            own[place], compared, _ = self._send(total, int(taking_part[place]), public, fast)
+            found += [] if compared is None else [compared]
+        return own, found
+
+    def _send(
+        self, total: FixedPointSum, index: int, public: Public, fast: float | None
+    ) -> tuple[float, Compared | None, bool]:
+        """One canary through the code of a client: its own inner product, beside its clip, and whether it is as said."""
+        setup = self.canary_setup
+        assert setup is not None
+        canary = setup.canaries.update(index)
+        sent = canary * np.float32(setup.canary_norm * public.clip_norm / setup.canaries.norm)
+        secret = partial(self.secret, "noise of a canary", public.round, index) if self._noise_of_clients else None
+        contribution = contribute(self.mechanism, sent.copy(), public, setup.examples, secret)
+        total.add(contribution)
+        unit = canary.astype(np.float64) / setup.canaries.norm
+        added = contribution.vector if contribution.without_noise is None else contribution.without_noise
+        own = float(np.einsum("i,i->", unit, added, dtype=np.float64))
+        compared = look(self.described, sent, contribution, public, self.model.groups, canary=True)
+        return own, compared, fast is not None and _as_said(contribution, unit, fast, public)
 
     def _groups(self, cohort: IndexArray, parameters: Vector, public: Public) -> list[ClientBatch]:
         users = [self.data.users[place] for place in cohort]
         groups = min(max(1, -(-len(users) // self._group_size)), _GROUPS)
         size = max(1, -(-len(users) // groups))
-        return [ClientBatch(public, parameters, tuple(users[first : first + size])) for first in range(0, len(users), size)]
+        compared = self._compared(len(users), "clients", public.round)
+        return [
+            ClientBatch(
+                public,
+                parameters,
+                tuple(users[first : first + size]),
+                tuple(place - first for place in compared if first <= place < first + size),
+            )
+            for first in range(0, len(users), size)
+        ]
+
+    def _bare(self, state: State, alone: FixedPointSum, public: Public) -> Vector | None:
+        """What the mechanism makes of the last round's clients alone, with noise of its own, for tests: released to nobody.
+
+        Canaries move every coordinate; code that leaves out the noise where nothing moves shows it only without them.
+        """
+        if self._noise_of_clients or not self.described.has_noise or not self.described.fresh:
+            return None
+        return self.mechanism.release(state, alone, public, partial(self.secret, "without canaries"))[0].vector
+
+    def _compared(self, count: int, whose: str, number: int) -> list[int]:
+        """Whose contributions are compared with the clip of their updates in this round: a secret handful, or all clients."""
+        if self.canary_setup is None:
+            return []
+        if whose == "clients" and count <= ALL_COMPARED:
+            return list(range(count))
+        handful = max(_HANDFUL, -(-_ENOUGH // self.rounds))
+        return sorted(self.secret("looked at", whose, number).permutation(count)[:handful].tolist())
+
+    def _unclipped(self, outcomes: list[Outcome], canaries: int) -> int | None:
+        """Updates no longer than the clip norm, canaries included; None where nothing follows their number."""
+        if not self.described.extras:
+            return None
+        short = self.canary_setup is not None and self.canary_setup.canary_norm <= 1
+        return sum(outcome.unclipped for outcome in outcomes) + (canaries if short else 0)
+
+    def _without_replaced(self, cohort: IndexArray, taking_part: IndexArray, number: int) -> IndexArray:
+        """The cohort without the clients whose places canaries take, if they do."""
+        if self.canary_setup is None or not self.canary_setup.replace or not taking_part.size:
+            return cohort
+        leaving = self.secret("replaced", number).permutation(cohort.size)[: taking_part.size]
+        return np.delete(cohort, leaving)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +317,7 @@ class Round:
 
 
 def _as_said(contribution: Contribution, unit: Array, kept: float, public: Public) -> bool:
-    """Whether a canary came out of the door as long as clipping by its length makes it, in its own direction."""
+    """Whether the client's code made of a canary what clipping by its norm makes of it: its own direction, `kept` long."""
     return length(contribution.vector - kept * unit) <= _ROUNDING * max(kept, public.clip_norm)
 
 

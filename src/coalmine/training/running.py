@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from coalmine import terminal
+from coalmine.audit.conforming import Clients
 from coalmine.audit.observe import MemoryRecord, in_words
 from coalmine.audit.score import Scorer
 from coalmine.audit.session import Session
@@ -236,7 +237,7 @@ class _Training:
         config = self.config.model_dump(mode="json", exclude_none=True)
         about = {"directory": str(self.directory.path), "config": config, "rounds": self.job.rounds, "round": done}
         self.notify("start", about)
-        self.session.begin(self.job.initial, self.job.model.groups, self.secret_seed)
+        self.session.begin(self.job.initial, self.job.model.groups, self.secret_seed, clients=clients_of(self.job), state=state)
         if done == self.job.rounds:
             return
         accuracy, state = None, state or self.job.start()
@@ -281,8 +282,10 @@ class _Training:
 
 def _reference_config(config: Config) -> Config:
     """What the comparison writes down as its configuration."""
-    silent = config.mechanism.model_copy(update={"noise_multiplier": 0.0})
-    return config.model_copy(update={"mechanism": silent, "canaries": config.canaries.model_copy(update={"pool": 0})})
+    changes: dict[str, Any] = {"canaries": config.canaries.model_copy(update={"pool": 0})}
+    if "noise_multiplier" in config.mechanism.options:  # else its own section does not say how to leave out the noise
+        changes["mechanism"] = config.mechanism.model_copy(update={"noise_multiplier": 0.0})
+    return config.model_copy(update=changes)
 
 
 def _evaluation(rows: Array) -> dict[str, float]:
@@ -292,15 +295,25 @@ def _evaluation(rows: Array) -> dict[str, float]:
     return {"accuracy": accuracy, "accuracy_error": error, "loss": float(loss.sum() / max(terms.sum(), 1.0))}
 
 
+def clients_of(job: Federation) -> Clients:
+    """Who is to take part."""
+    return Clients(job.participation, len(job.data), job.seed)
+
+
 def run_in_memory(
-    spec: AuditSpec, job: Federation, secret_seed: int, observe: Callable[[Observed], None] = lambda seen: None
+    spec: AuditSpec,
+    job: Federation,
+    secret_seed: int,
+    observe: Callable[[Observed], None] = lambda seen: None,
+    clients: Clients | None = None,
 ) -> Scorer:
     """All rounds in this process, nothing written: what is left is what the canaries saw.
 
-    Nothing is evaluated, and the seeds are those that `job` was made with. `observe` is shown every round.
+    Nothing is evaluated, and the seeds are those that `job` was made with. `observe` is shown every round. `clients`
+    is what the accountant was told of who takes part, if that is not what the job does.
     """
     session, state = Session(spec, job.canary_setup, job.mechanism.describe(), MemoryRecord()), job.start()
-    session.begin(job.initial, job.model.groups, secret_seed)
+    session.begin(job.initial, job.model.groups, secret_seed, clients=clients or clients_of(job))
     with Workers(1, job.work()) as workers:
         for finished in job.rounds_from(0, state, workers):
             session.observe(finished.observed)

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from coalmine.audit.spec import LEAST_POOL, SHOWN, AuditSpec
-from coalmine.mechanisms.registry import keys_of
+from coalmine.audit.spec import LARGEST_LEVEL, LEAST_POOL, SHOWN, AuditSpec
+from coalmine.contracts.conformance import LEVEL
+from coalmine.mechanisms.registry import defaults_of, keys_of
 from coalmine.participation import PATTERNS, Pattern
 
 Whole = Annotated[int, Field(ge=1, strict=True)]
@@ -133,10 +134,11 @@ class Mechanism(_Section):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The keys of this kind: those that are stated, and the usual clip norm and noise where the kind has them."""
+        """The keys of this kind: those that are stated; clip norm and noise are 1 where the kind has no default of its own."""
         stated = {name: value for name, value in self.model_dump(exclude={"kind"}).items() if value is not None}
-        known = keys_of(self.kind) or []
-        return {**{name: 1.0 for name in ("clip_norm", "noise_multiplier") if name in known}, **stated}
+        known, own = keys_of(self.kind) or [], defaults_of(self.kind)
+        usual = [name for name in ("clip_norm", "noise_multiplier") if name in known and name not in own]
+        return {**dict.fromkeys(usual, 1.0), **stated}
 
     @model_validator(mode="after")
     def _has_known_keys(self) -> Mechanism:
@@ -178,7 +180,7 @@ class Participation(_Section):
     def _fits_its_pattern(self) -> Participation:
         if self.pattern not in PATTERNS:
             raise ValueError(f"participation.pattern={self.pattern!r} is not allowed: it must be one of {', '.join(PATTERNS)}")
-        known = [*type(self).model_fields, *self.kind.keys]
+        known = list(dict.fromkeys([*type(self).model_fields, *self.kind.keys]))
         for name in self.model_extra or ():
             if name not in known:
                 raise ValueError(f"unknown key 'participation.{name}'{nearest(name, known)} Known here: {', '.join(known)}")
@@ -228,6 +230,9 @@ class Audit(_Section):
     layers: bool = Field(False, description="also audit every layer of at least 500 parameters, to find where it leaks")
     unused_rows: Annotated[int, Field(ge=100, strict=True)] = Field(
         8192, description="random directions that are scored and never inserted"
+    )
+    conformance_level: Annotated[float, Field(gt=0, le=LARGEST_LEVEL)] = Field(
+        LEVEL, description="rate of false alarms of all tests together that ask whether the code does what was claimed"
     )
 
 

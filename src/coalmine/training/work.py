@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -10,9 +11,11 @@ import numpy as np
 
 from coalmine._random import stream
 from coalmine.clients import LocalTraining, Trainer, quiet_threads
-from coalmine.contracts import Array, Contribution, Mechanism, Public, Streams, Vector
+from coalmine.conformance import compare
+from coalmine.contracts import Array, Compared, Contribution, Description, Mechanism, Public, Streams, Vector
 from coalmine.data.dataset import FederatedDataset
-from coalmine.errors import NonFiniteError
+from coalmine.errors import CoalmineError, NonFiniteError
+from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
 
@@ -24,6 +27,7 @@ class ClientBatch:
     public: Public
     parameters: Vector
     users: tuple[str, ...]
+    compared: tuple[int, ...] = ()  # places of users whose contributions are compared with the clip of their updates
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +41,16 @@ class Evaluate:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A group's sum and, a row for every user, (loss, steps, examples); or the rows of an evaluation."""
+    """A group's sum and, a row for every user, (loss, steps, examples); or the rows of an evaluation.
+
+    `compared` has a row (sent, kept, difference) for every contribution that was looked at; `unclipped` is how many updates
+    were no longer than the clip norm, counted here and not by the mechanism, where a quantile follows it.
+    """
 
     total: FixedPointSum
     values: Array
+    compared: Array = field(default_factory=lambda: np.zeros((0, 3)))
+    unclipped: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,18 +82,35 @@ class Work:
         total = FixedPointSum(self.model.dim, task.public.clip_norm)
         cohort = [self.data.examples_of(user) for user in task.users]
         orders = [stream(self.seed, "order of examples", task.public.round, user) for user in task.users]
-        rows = []
-        for user, own, update in zip(task.users, cohort, self.trainer.updates(task.parameters, cohort, orders), strict=True):
+        rows, compared, unclipped = [], [], 0
+        trained = self.trainer.updates(task.parameters, cohort, orders)
+        for place, (user, own, update) in enumerate(zip(task.users, cohort, trained, strict=True)):
+            looked_at = place in task.compared
+            before = update.vector.copy() if looked_at else update.vector  # code under audit may write into what it is given
+            unclipped += self._counts and length(before) <= task.public.clip_norm
             try:
                 streams = None if self.secret is None else partial(self.secret, "noise of a client", task.public.round, user)
-                total.add(contribute(self.mechanism, update.vector, task.public, len(own), streams))
+                contribution = contribute(self.mechanism, update.vector, task.public, len(own), streams)
+                if looked_at and (found := look(self.described, before, contribution, task.public, self.model.groups)):
+                    compared.append((found.sent, found.kept, found.difference))
+                total.add(contribution)
             except NonFiniteError as error:
                 raise NonFiniteError(
                     f"round {task.public.round}, client {user!r}: {str(error).rstrip('.')}. Nothing of this round was "
                     "released. Lower the client's learning rate, or look at this client's data."
                 ) from None
             rows.append((update.loss, update.steps, update.examples))
-        return Outcome(total, np.array(rows, dtype=np.float64))
+        return Outcome(total, np.array(rows, dtype=np.float64), np.array(compared).reshape(-1, 3), unclipped)
+
+    @cached_property
+    def described(self) -> Description:
+        """What the mechanism says of itself."""
+        return self.mechanism.describe()
+
+    @cached_property
+    def _counts(self) -> bool:
+        """Whether a clip norm follows the number of unclipped updates."""
+        return bool(self.described.extras)
 
     def _evaluate(self, task: Evaluate) -> Outcome:
         data = self.held_out
@@ -94,8 +121,30 @@ class Work:
         return Outcome(FixedPointSum(0, 1.0), np.array(rows, dtype=np.float64))
 
 
+def look(
+    described: Description,
+    update: Vector,
+    contribution: Contribution,
+    public: Public,
+    groups: Mapping[str, slice],
+    *,
+    canary: bool = False,
+) -> Compared | None:
+    """A contribution beside what the description makes of its update; noise that the client added is left out."""
+    vector = contribution.vector if contribution.without_noise is None else contribution.without_noise
+    return compare(update, vector, described.clip, public.clip_norm, groups, canary=canary)
+
+
 def contribute(mechanism: Mechanism, update: Vector, public: Public, examples: int, secret: Streams | None) -> Contribution:
     """What a client, or a canary, adds to the sum; `secret` where the mechanism has clients add the noise."""
     if secret is None:
-        return mechanism.client(update, public, examples)
-    return mechanism.client(update, public, examples, secret=secret)  # type: ignore[call-arg]
+        found = mechanism.client(update, public, examples)
+    else:
+        found = mechanism.client(update, public, examples, secret=secret)  # type: ignore[call-arg]
+    if not isinstance(found, Contribution) or np.shape(found.vector) != update.shape:
+        given = f"a vector of shape {np.shape(found.vector)}" if isinstance(found, Contribution) else f"{found!r:.60}"
+        raise CoalmineError(
+            f"{type(mechanism).__name__}.client gave {given}; it must return a Contribution (coalmine.contracts) whose vector "
+            f"has the shape of the update, {update.shape}."
+        )
+    return found

@@ -24,7 +24,7 @@ from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import Array, Canaries, Null, Projections
 from coalmine.errors import MismatchError
 from coalmine.nulls import MaxNull
-from coalmine.scores import MAXIMUM, Scores
+from coalmine.scores import Scores
 from coalmine.views.view import NullChoice, Threat, check, law_of_one, spreads_of, table
 
 
@@ -65,7 +65,7 @@ class EveryRelease(Threat):
     key: ClassVar[str] = "every-release"
     adversary: ClassVar[str] = "sees every release, but not who took part when"
     needs: ClassVar[str] = "mean"
-    maximum: ClassVar[bool] = True
+    combined: ClassVar[str] = "maximum"
 
     def scores(
         self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "theory"
@@ -78,7 +78,7 @@ class EveryRelease(Threat):
         check(projections, schedule, canaries, self.needs, null)
         one = law_of_one(canaries, projections, projections.dim**-0.5) if null == "theory" else None
         law = None if one is None else MaxNull(one, projections.rounds.size)
-        statistic = f"{MAXIMUM} over rounds of the cosine"
+        statistic = "maximum over rounds of the cosine"
         return _cosine_table(self, statistic, projections, schedule, _largest(projections), law)
 
 

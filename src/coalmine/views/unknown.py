@@ -22,7 +22,7 @@ import numpy as np
 from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import Canaries, Projections
 from coalmine.errors import AuditError
-from coalmine.scores import LIKELIHOOD_RATIO, Scores
+from coalmine.scores import Scores
 from coalmine.views.view import NullChoice, Threat, check, spreads_of, table
 
 
@@ -35,6 +35,7 @@ class UnknownRounds(Threat):
     needs: ClassVar[str] = "residual"
     knows_others: ClassVar[bool] = True
     empirical_only: ClassVar[bool] = True
+    combined: ClassVar[str] = "likelihood-ratio"
 
     def scores(
         self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "empirical"
@@ -56,7 +57,7 @@ class UnknownRounds(Threat):
         pool = projections.pool
         return table(
             self,
-            LIKELIHOOD_RATIO,
+            "likelihood ratio",
             projections,
             schedule,
             members=np.arange(pool),

@@ -63,7 +63,7 @@ class Threat(ABC):
     needs: ClassVar[str] = "mean"  # which kind of `Projections`
     knows_rounds: ClassVar[bool] = False
     knows_others: ClassVar[bool] = False  # it must know what the clients sent
-    maximum: ClassVar[bool] = False  # its number is a maximum over rounds
+    combined: ClassVar[str] = "sum"  # how rounds become one number: see `Scores.combined`
     empirical_only: ClassVar[bool] = False  # its number has no law: only held-out canaries and unused directions tell
 
     @abstractmethod
@@ -184,6 +184,7 @@ def table(
         null=law,
         dim=projections.dim,
         statistic=statistic,
+        combined=view.combined,
         view=view.key,
         layer=projections.group,
         game=view.game(schedule),

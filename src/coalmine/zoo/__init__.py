@@ -1,6 +1,7 @@
 """The bug zoo: DP training implementations with one realistic bug each, and the proof that one audited run tells them apart.
 
     noise.py      noise that is too small, missing, or not new
+    shape.py      noise of the right strength and the wrong shape
     clipping.py   updates that are cut in the wrong place, or not at all
     correlated.py noise that is correlated over rounds: its matrix, its normals, its sensitivity
     sampling.py   who takes part, and how much each counts
@@ -12,7 +13,7 @@
 The noise is drawn once and added in every round.
 """
 
-from coalmine.zoo import clipping, correlated, noise, sampling
+from coalmine.zoo import clipping, correlated, noise, sampling, shape
 from coalmine.zoo.bug import BUGS, Bug, listing
 from coalmine.zoo.settings import SETTINGS, Setting
 from coalmine.zoo.study import Auditor, Study, audit_all, audit_once
@@ -31,4 +32,5 @@ __all__ = [
     "listing",
     "noise",
     "sampling",
+    "shape",
 ]

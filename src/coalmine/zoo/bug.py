@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from coalmine import _validate
-from coalmine.contracts import Claim
+from coalmine.contracts import Claim, Participation
+from coalmine.contracts.finding_sentences import finding
 from coalmine.training.federation import Federation
 
 
@@ -24,6 +25,9 @@ class Kind(Protocol):
 class WrongClaim(Protocol):
     """A kind whose bug is in the claim."""
 
+    def stated(self, job: Federation) -> Participation:
+        """Who takes part when, as the accountant is told."""
+
     def claimed(self, job: Federation, delta: float) -> Claim:
         """What is claimed for a federation."""
 
@@ -36,8 +40,8 @@ class Bug:
     setting: str  # of `coalmine.zoo.settings.SETTINGS`
     kind: Kind
     source: str  # who met it, or who describes it
-    visible: bool = True  # whether an audit of this kind can see it
-    instead: str = ""  # what would see it, if not
+    canaries: bool = True  # whether canaries see it; if not, only the tests of the mechanism's description do
+    sentence: str = ""  # of the description, that is found false: a key of `coalmine.contracts.finding_sentences`
     where: str | None = None  # the layer that must be named
     innocent: bool = False  # unusual code that leaks no more than is claimed: an alarm is a false one
 
@@ -104,16 +108,14 @@ class Listing:
 
     def to_json(self) -> str:
         """As one JSON document."""
-        words = ("name", "setting", "fault", "seen", "source", "visible", "instead", "where")
+        words = ("name", "setting", "fault", "seen", "source", "canaries", "sentence", "where")
         return json.dumps([{word: getattr(each, word) for word in words} for each in self.bugs], indent=2) + "\n"
 
     def _entry(self, each: Bug) -> str:
-        said = [
-            f"{each.name}" + (" (innocent)" if each.innocent else "" if each.visible else " (cannot be seen)"),
-            f"  {each.fault} {each.seen}",
-        ]
-        if each.instead:
-            said.append(f"  What would see it: {each.instead}")
+        mark = " (innocent)" if each.innocent else "" if each.canaries else " (canaries cannot see it)"
+        said = [f"{each.name}{mark}", f"  {each.fault} {each.seen}"]
+        if each.sentence:
+            said.append(f"  The sentence that is false: {finding(each.sentence, {})}.")
         said.append(f"  Source: {each.source}")
         return "\n".join([*said, "", each.code] if self.with_code else said)
 

@@ -19,6 +19,7 @@ from coalmine.zoo.bug import Replacing, bug
     "clip-the-average",
     "once",
     "Clipping on a server that only sees the average, as under secure aggregation; clip_grad_norm_ on the gradient of a batch.",
+    sentence="treated-alike",
 )
 @dataclass(frozen=True)
 class ClippedAverage(Replacing, Gaussian):
@@ -45,6 +46,7 @@ class ClippedAverage(Replacing, Gaussian):
     "clip-by-value",
     "once",
     "clip_grad_value_ where clip_grad_norm_ was meant: every coordinate is cut, not the vector.",
+    sentence="clipping",
 )
 @dataclass(frozen=True)
 class ClippedByValue(Replacing, Gaussian):
@@ -63,6 +65,7 @@ class ClippedByValue(Replacing, Gaussian):
     "clip-each-layer",
     "layers",
     "Per-layer clipping: the sensitivity is the norm of all layers' bounds together, as opacus issue 202 shows.",
+    sentence="clipping",
 )
 @dataclass(frozen=True)
 class ClippedLayerByLayer(Replacing, Gaussian):
@@ -93,6 +96,7 @@ class ClippedLayerByLayer(Replacing, Gaussian):
     "layers",
     "A parameter group that was added after the clipping was set up, as with adapters and new heads.",
     where="dense4",
+    sentence="clipping",
 )
 @dataclass(frozen=True)
 class GroupThatIsNotClipped(Replacing, Gaussian):
@@ -118,9 +122,31 @@ class GroupThatIsNotClipped(Replacing, Gaussian):
 
 
 @bug(
+    "norm-of-half",
+    "once",
+    "A norm over the parameters that one optimiser holds, where two of them share the model.",
+    canaries=False,
+    sentence="treated-alike",
+)
+@dataclass(frozen=True)
+class NormOverHalfOfTheParameters(Replacing, Gaussian):
+    """The norm is taken over the first half of the parameters, and the whole update is scaled by it.
+
+    An update that lies mostly in the other half comes out many times as long; a random direction lies in both.
+    """
+
+    def client(self, update: Vector, public: Public, examples: int = 1) -> Contribution:
+        """The update, cut by the norm of its first half."""
+        # right: norm = length(update)
+        norm = length(update[: update.size // 2])
+        return Contribution(update * np.float64(min(1.0, public.clip_norm / max(norm, 1e-12))))
+
+
+@bug(
     "stale-scale",
     "adaptive",
     "Noise whose scale is computed once, where the clip norm is configured, while the clip norm adapts.",
+    sentence="noise-scale",
 )
 @dataclass(frozen=True)
 class NoiseOfTheFirstClipNorm(Replacing, AdaptiveGaussian):
@@ -142,8 +168,8 @@ class NoiseOfTheFirstClipNorm(Replacing, AdaptiveGaussian):
     "bare-quantile",
     "adaptive",
     "Andrew et al. 2021 add noise to the number of unclipped updates; an adaptive clip norm without it is not accounted for.",
-    visible=False,
-    instead="The sequence of clip norms: each step gives away the exact number of unclipped updates, which one client changes.",
+    canaries=False,
+    sentence="quantile-noise",
 )
 @dataclass(frozen=True)
 class QuantileWithoutNoise(Replacing, AdaptiveGaussian):

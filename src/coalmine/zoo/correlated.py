@@ -10,7 +10,7 @@ import numpy as np
 
 from coalmine import accounting
 from coalmine.canaries.schedule import Schedule
-from coalmine.contracts import Array, Claim, Description, IndexArray, Separation, State, Streams
+from coalmine.contracts import Array, Claim, Description, IndexArray, Participation, Separation, State, Streams
 from coalmine.mechanisms.correlated import Correlated
 from coalmine.mechanisms.strategies import Banded, Restarted
 from coalmine.mechanisms.strategies.strategy import Draw
@@ -86,6 +86,11 @@ class SensitivityOfOneRound:
         return job
 
     @classmethod
+    def stated(cls, job: Federation) -> Participation:
+        """The accountant knows who takes part when."""
+        return job.participation
+
+    @classmethod
     def claimed(cls, job: Federation, delta: float) -> Claim:
         """The claim of one participation."""
         # right: return _claimed(job, delta, _times(job))
@@ -109,6 +114,11 @@ class RootOfParticipations:
         return job
 
     @classmethod
+    def stated(cls, job: Federation) -> Participation:
+        """The accountant knows who takes part when."""
+        return job.participation
+
+    @classmethod
     def claimed(cls, job: Federation, delta: float) -> Claim:
         """The claim of orthogonal columns."""
         # right: return _claimed(job, delta, _times(job))
@@ -120,6 +130,7 @@ class RootOfParticipations:
     "matrix-not-inverted",
     "correlated",
     "The strategy matrix where its inverse is meant: both are lower triangular Toeplitz matrices of the same size.",
+    sentence="noise-fresh",
 )
 @dataclass(frozen=True)
 class MatrixInsteadOfInverse(Replacing, Correlated):
@@ -138,6 +149,7 @@ class MatrixInsteadOfInverse(Replacing, Correlated):
     "noise-made-even",
     "correlated",
     "A check that every release has noise of the stated standard deviation, satisfied by rescaling the noise of every round.",
+    sentence="noise-scale",
 )
 @dataclass(frozen=True)
 class NoiseOfEvenSize(Replacing, Correlated):
@@ -157,6 +169,7 @@ class NoiseOfEvenSize(Replacing, Correlated):
     "restart-repeats",
     "correlated",
     "A noise generator that is made again, from the same seed, when a job is restarted.",
+    sentence="noise-fresh",
 )
 @dataclass(frozen=True)
 class RestartRepeatsNormals(Replacing, Correlated):
@@ -189,6 +202,11 @@ class NoiseOfAReleaseAccounted:
         return job
 
     @classmethod
+    def stated(cls, job: Federation) -> Participation:
+        """The accountant knows who takes part when."""
+        return job.participation
+
+    @classmethod
     def claimed(cls, job: Federation, delta: float) -> Claim:
         """The claim of too large a noise."""
         mechanism: Any = job.mechanism
@@ -201,6 +219,7 @@ class NoiseOfAReleaseAccounted:
     "coefficients-as-printed",
     "correlated-root",
     "Noise coefficients -t^(-3/2), as an asymptotic formula without its constant 1/(2 sqrt(pi)) is printed on slides.",
+    sentence="noise-fresh",
 )
 @dataclass(frozen=True)
 class CoefficientsAsPrinted(Replacing, Correlated):
@@ -254,6 +273,7 @@ class ShuffledAccountedAsSeparated:
     "restart-forgets",
     "correlated",
     "Buffers of the noise that are not part of a checkpoint, so that a restart begins with empty ones.",
+    sentence="noise-fresh",
     innocent=True,
 )
 @dataclass(frozen=True)
@@ -276,6 +296,7 @@ class RestartForgetsBuffers(Replacing, Correlated):
     "inverse-cut-off",
     "correlated-root",
     "Noise coefficients that are cut off after a few terms, to save memory.",
+    sentence="noise-fresh",
     innocent=True,
 )
 @dataclass(frozen=True)

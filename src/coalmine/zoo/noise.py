@@ -18,6 +18,7 @@ from coalmine.zoo.bug import Replacing, bug
     "half-noise",
     "once",
     "A sensitivity that is too small: diffprivlib issue 105 takes one end of a range twice.",
+    sentence="noise-scale",
 )
 @dataclass(frozen=True)
 class HalfTheNoise(Replacing, Gaussian):
@@ -37,6 +38,7 @@ class HalfTheNoise(Replacing, Gaussian):
     "no-noise",
     "once",
     "Noise behind a switch that production does not set; the accountant reads the configuration, not the switch.",
+    sentence="noise-scale",
 )
 @dataclass(frozen=True)
 class NoNoise(Replacing, Gaussian):
@@ -57,6 +59,7 @@ class NoNoise(Replacing, Gaussian):
     "once",
     "Tramèr et al. 2022, Debugging Differential Privacy: the sensitivity divided by the batch size, claimed epsilon 0.21, "
     "measured more than 2.79.",
+    sentence="noise-scale",
 )
 @dataclass(frozen=True)
 class SensitivityOfTheMean(Replacing, Gaussian):
@@ -77,6 +80,7 @@ class SensitivityOfTheMean(Replacing, Gaussian):
     "worker-noise",
     "once",
     "tensorflow/privacy issue 88 discusses the same confusion, of N and its root, for noise that is averaged.",
+    sentence="noise-scale",
 )
 @dataclass(frozen=True)
 class NoiseOfFourWorkers(Replacing, Gaussian):
@@ -98,6 +102,7 @@ class NoiseOfFourWorkers(Replacing, Gaussian):
     "reused-noise",
     "rounds",
     "Noise drawn where the optimiser is built, outside the loop.",
+    sentence="noise-fresh",
 )
 @dataclass(frozen=True)
 class NoiseDrawnOnce(Replacing, Gaussian):
@@ -116,6 +121,7 @@ class NoiseDrawnOnce(Replacing, Gaussian):
     "repeating-seed",
     "rounds",
     "A generator that is seeded at the start of every epoch, or again after a restart.",
+    sentence="noise-fresh",
 )
 @dataclass(frozen=True)
 class NoiseOfFourRounds(Replacing, Gaussian):
@@ -134,6 +140,7 @@ class NoiseOfFourRounds(Replacing, Gaussian):
     "bare-last-round",
     "once",
     "A last step outside the private loop: a final average, a fine-tuning, a flush of what was accumulated.",
+    sentence="noise-by-round",
 )
 @dataclass(frozen=True)
 class NoNoiseAtLast(Replacing, Gaussian):
@@ -165,6 +172,7 @@ class NoNoiseAtLast(Replacing, Gaussian):
     "layers",
     "A parameter that was frozen when the noise was set up, or is tied to another one, and is in no group that gets noise.",
     where="dense4",
+    sentence="noise-by-layer",
 )
 @dataclass(frozen=True)
 class LayerWithoutNoise(Replacing, Gaussian):
@@ -191,8 +199,8 @@ class LayerWithoutNoise(Replacing, Gaussian):
     "sparse-noise",
     "once",
     "Noise on the rows of an embedding that a batch touched, to save work: which rows it touched is what must be hidden.",
-    visible=False,
-    instead="Data canaries with a feature of their own; or a look at the release: coordinates that do not move at all.",
+    canaries=False,
+    sentence="noise-by-coordinate",
 )
 @dataclass(frozen=True)
 class NoiseWhereSomethingMoved(Replacing, Gaussian):
@@ -214,6 +222,7 @@ class NoiseWhereSomethingMoved(Replacing, Gaussian):
     "momentum-first",
     "afterwards",
     "A momentum buffer that is updated before the privacy step: the server's optimiser wrapped the wrong way round.",
+    sentence="earlier-rounds",
 )
 @dataclass(frozen=True)
 class MomentumBeforeNoise(Replacing, Gaussian):

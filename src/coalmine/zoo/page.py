@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coalmine.contracts.finding_sentences import finding
 from coalmine.report.compare import Audited
 from coalmine.report.compare import page as comparison
 from coalmine.zoo.bug import BUGS
@@ -10,7 +11,8 @@ from coalmine.zoo.study import Study, most_false_alarms
 
 _LEAD = (
     "Differentially private training with one known bug each, and correct training in the same settings. A run is caught if "
-    "its verdict is VIOLATED; the numbers and lines shown are those of the run with secret seed 0."
+    "its verdict is VIOLATED, or DEVIATES with less protection than claimed; the numbers and lines shown are those of the run "
+    "with secret seed 0."
 )
 
 
@@ -23,9 +25,9 @@ def page(exam: Study) -> str:
         what = found.fault if found else _sentence(SETTINGS[row.setting].about)
         if row.where is not None:
             what += f" {row.located} of {row.caught} name the layer, {row.where}."
-        if row.visible is False:
-            what += " This audit cannot see it."
-        if row.visible is None:
+        if row.canaries is not None:
+            what += f" Found false: {finding(row.sentence, {})} ({row.named} of {len(row.papers)})."
+        if row.canaries is None:
             what += f" Fewer than {most_false_alarms(len(row.papers)) + 1} may be false alarms."
         seen = f"{row.papers[0].method}, {row.view}"
         columns = {"caught": f"{row.caught} of {len(row.papers)}", "seen by": seen, "what": what}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from coalmine import accounting
 from coalmine.canaries.schedule import Schedule
@@ -26,6 +29,7 @@ def _with_rounds(job: Federation, actual: Pattern, secret_seed: int) -> Federati
     "once",
     "A client that is let in again whenever its device restarts; jax_privacy pull request 238 mends an example that left "
     "repeated participation out of its sensitivity.",
+    sentence="cohorts",
 )
 class LetInFourTimes:
     """A client is let in four times, and the accountant was told once.
@@ -44,6 +48,7 @@ class LetInFourTimes:
     "weighted-cohort",
     "chat",
     "Federated averaging as it is printed weighs by examples; McMahan et al. 2018 cap the weights, for the sensitivity's sake.",
+    sentence="treated-alike",
 )
 @dataclass(frozen=True)
 class WeightedByExamples(Replacing, Gaussian):
@@ -67,9 +72,32 @@ class WeightedByExamples(Replacing, Gaussian):
 
 
 @bug(
+    "counted-twice",
+    "once",
+    "A reply that is sent again after a time-out, and summed both times.",
+    canaries=False,
+    sentence="treated-alike",
+)
+@dataclass(frozen=True)
+class CountedTwice(Replacing, Gaussian):
+    """One contribution in ten is counted twice.
+
+    Nine canaries in ten look as they should, and the noise is right.
+    """
+
+    def client(self, update: Vector, public: Public, examples: int = 1) -> Contribution:
+        """The update, cut, now and then twice."""
+        cut = super().client(update, public)
+        # right: return cut
+        again = hashlib.sha256(np.ascontiguousarray(update).tobytes()).digest()[0] < 26
+        return replace(cut, vector=cut.vector * 2) if again else cut
+
+
+@bug(
     "wrong-rate",
     "poisson",
     "The sampling rate of examples where that of users is meant: cohort over examples instead of cohort over users.",
+    sentence="cohorts",
 )
 class RateOfExamples:
     """Clients are sampled at a rate of 1/2, and the accountant is told the rate of an example, 16 times less.
@@ -83,19 +111,24 @@ class RateOfExamples:
         return job
 
     @classmethod
-    def claimed(cls, job: Federation, delta: float) -> Claim:
-        """The claim of the rate that the accountant is told."""
+    def stated(cls, job: Federation) -> Pattern:
+        """The rate that the accountant is told."""
         sampled = job.participation.sampling
         assert sampled is not None
-        # right: stated = job.participation
-        stated = Poisson(sampled.rate * len(job.data) / int(job.data.sizes.sum()), sampled.rounds)
-        return accounting.claim_of(job.mechanism.describe(), stated, delta=delta)
+        # right: return job.participation
+        return Poisson(sampled.rate * len(job.data) / int(job.data.sizes.sum()), sampled.rounds)
+
+    @classmethod
+    def claimed(cls, job: Federation, delta: float) -> Claim:
+        """The claim of that rate."""
+        return accounting.claim_of(job.mechanism.describe(), cls.stated(job), delta=delta)
 
 
 @bug(
     "shuffled",
     "dealt",
     "Chua et al. 2024, How Private are DP-SGD Implementations: batches of a shuffled data set, accounted as Poisson samples.",
+    sentence="cohorts",
 )
 class ShuffledAndClaimedAsSampled:
     """All clients are dealt out once in every epoch, in an order that is known, and the claim is that of Poisson sampling.
@@ -109,19 +142,23 @@ class ShuffledAndClaimedAsSampled:
         return job
 
     @classmethod
+    def stated(cls, job: Federation) -> Pattern:
+        """A sampling that never takes place."""
+        # right: return job.participation
+        return Poisson(job.participation.expected_size(len(job.data), job.rounds) / len(job.data), job.rounds)
+
+    @classmethod
     def claimed(cls, job: Federation, delta: float) -> Claim:
-        """The claim of a sampling that never took place."""
-        # right: stated = job.participation
-        stated = Poisson(job.participation.expected_size(len(job.data), job.rounds) / len(job.data), job.rounds)
-        return accounting.claim_of(job.mechanism.describe(), stated, delta=delta)
+        """Its claim."""
+        return accounting.claim_of(job.mechanism.describe(), cls.stated(job), delta=delta)
 
 
 @bug(
     "shuffled-in-secret",
     "poisson",
     "Chua et al. 2024, as above, with an order that nobody knows.",
-    visible=False,
-    instead="The rounds: nobody takes part twice in an epoch, unlike in Poisson samples; and an accountant for shuffling.",
+    canaries=False,
+    sentence="cohorts",
 )
 class ShuffledInSecret:
     """All clients are dealt out once in every epoch in a secret order, and the claim is that of Poisson sampling.

@@ -1,7 +1,8 @@
 """The study: an auditor audits each bug and the correct twin of its setting, with one secret seed after the other.
 
-A bug is caught in a run whose verdict is VIOLATED. Runs are real ones, in memory; the statement that decides was named by the
-setting before. Another auditor can be studied in place of ours: it sees every round and says whether the claim is false.
+A bug is caught in a run whose verdict fails a gate: VIOLATED by canaries, or DEVIATES by the tests of the description. Runs are
+real ones, in memory; the statement that decides was named by the setting before. Another auditor can be studied in place of
+ours: it sees every round and says whether the claim is false.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from coalmine import _validate
 from coalmine.audit.conclude import conclude
+from coalmine.audit.conforming import Clients
 from coalmine.audit.score import Scorer
 from coalmine.clients import quiet_threads
 from coalmine.contracts import Claim, Observed, plain
@@ -67,6 +69,8 @@ class SeedVerdict:
     bound: float
     claim: float
     method: str
+    failed: bool = False  # whether a gate fails: the claim is false, or was computed for another mechanism
+    false: tuple[str, ...] = ()  # sentences of the description that were found false, the clearest first
 
 
 def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[], Auditor] = Coalmine) -> AuditResult:
@@ -79,7 +83,7 @@ def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[
     job = right if bug is None else bug.kind.into(right, seed)
     stated = claimed(setting, right, bug)
     watching = auditor()
-    seen = run_in_memory(spec, job, seed, watching.observe)
+    seen = run_in_memory(spec, job, seed, watching.observe, told(right, bug))
     result = watching.conclude(replace(seen, stated=stated))
     if result.claim is None or result.claim.epsilon != stated.epsilon:
         raise ValueError(
@@ -88,6 +92,13 @@ def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[
             "`scorer.stated`."
         )
     return result
+
+
+def told(right: Federation, bug: Bug | None) -> Clients:
+    """Who takes part, as the accountant is told: as it should be, or as the bug says."""
+    assert right.canary_setup is not None
+    stated = bug.kind.stated(right) if bug is not None and isinstance(bug.kind, WrongClaim) else right.participation
+    return Clients(stated, len(right.data), right.seed, right.canary_setup.schedule.pattern)
 
 
 def claimed(setting: Setting, right: Federation, bug: Bug | None) -> Claim:
@@ -107,13 +118,24 @@ class Row:
     name: str
     setting: str
     papers: tuple[SeedVerdict, ...]
-    visible: bool | None  # None: correct
+    canaries: bool | None  # whether canaries see it; None: correct
     where: str | None = None
+    sentence: str = ""  # that is false
 
     @property
     def caught(self) -> int:
-        """Runs with the verdict VIOLATED."""
+        """Runs in which a gate fails: VIOLATED, or DEVIATES with less protection than claimed."""
+        return sum(paper.failed for paper in self.papers)
+
+    @property
+    def violated(self) -> int:
+        """Those of them that canaries caught."""
         return sum(paper.word == "VIOLATED" for paper in self.papers)
+
+    @property
+    def named(self) -> int:
+        """Runs that found the sentence false that is."""
+        return sum(self.sentence in paper.false for paper in self.papers)
 
     @property
     def located(self) -> int:
@@ -123,11 +145,14 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether this is what must come out; of bugs that cannot be seen nothing is asked."""
-        if self.visible is None:
-            return self.caught <= most_false_alarms(len(self.papers))
-        enough = self.caught >= math.ceil(CAUGHT * len(self.papers))
-        return not self.visible or (enough and (self.where is None or self.located == self.caught))
+        """Whether this is what must come out: bugs are caught and their sentence is named, correct code is not accused."""
+        if self.canaries is None:  # (odd code is not the mechanism that is described, and yet leaks no more than is claimed)
+            return (self.violated if self.sentence else self.caught) <= most_false_alarms(len(self.papers))
+        least = math.ceil(CAUGHT * len(self.papers))
+        seen = self.violated >= least or not self.canaries
+        named = self.named >= least or not any(paper.false for paper in self.papers)  # (auditors that name none)
+        enough = self.caught >= least and named and seen
+        return enough and (self.where is None or self.located == self.violated)
 
     @property
     def view(self) -> str:
@@ -163,7 +188,7 @@ class Study:
             {
                 "name": row.name,
                 "setting": row.setting,
-                "kind": {None: "correct", True: "visible", False: "not visible"}[row.visible],
+                "kind": {None: "correct", True: "seen by canaries", False: "not seen by canaries"}[row.canaries],
                 "runs": len(row.papers),
                 "violated": row.caught,
                 "located": row.located if row.where else None,
@@ -181,8 +206,8 @@ class Study:
 
     def __str__(self) -> str:
         lines = [f"{'':<26}{'caught':>11}  {'claim':>8}{'median bound':>14}  seen by"]
-        for title, visible in (("bugs", True), ("bugs that this cannot see", False), ("correct", None)):
-            rows = [row for row in self.rows if row.visible is visible]
+        for title, canaries in (("bugs", True), ("bugs that canaries cannot see", False), ("correct", None)):
+            rows = [row for row in self.rows if row.canaries is canaries]
             if rows:
                 lines += ["", title, *(_line(row) for row in rows)]
         return "\n".join([*lines, "", "as it must be" if self.passed else "NOT AS IT MUST BE: see the lines marked !"])
@@ -190,7 +215,7 @@ class Study:
 
 def _line(row: Row) -> str:
     caught = f"{row.caught}/{len(row.papers)}"
-    if row.visible is None:
+    if row.canaries is None:
         caught += f" ≤{most_false_alarms(len(row.papers))}"
     seen = f"{row.papers[0].method} on {row.view}"
     if row.where is not None:
@@ -239,7 +264,7 @@ def audit_all(
         about.setdefault(name, (setting, each, result))
     rows = []
     for name, (setting, each, _) in about.items():
-        known = (None if each.innocent else each.visible, each.where) if each is not None else (None, None)
+        known = (None if each.innocent else each.canaries, each.where, each.sentence) if each is not None else (None, None, "")
         rows.append(Row(name, setting.name, tuple(papers[name]), *known))
     return Study(tuple(rows), tuple((name, result) for name, (_, _, result) in about.items()))
 
@@ -263,7 +288,10 @@ def _seed_verdict(seed: int, result: AuditResult) -> SeedVerdict:
     word = result.verdict.word if result.verdict is not None else "NO CLAIM"
     claim = result.claim.epsilon if result.claim is not None else math.inf
     setting = result.setting
-    return SeedVerdict(seed, word, setting["view"], setting["layer"], result.bound.epsilon, claim, result.method)
+    failed = result.verdict is not None and result.verdict.failed
+    false = () if result.conformance is None else result.conformance.deviations
+    keys = tuple(each.key for each in sorted(false, key=lambda each: each.p_value))
+    return SeedVerdict(seed, word, setting["view"], setting["layer"], result.bound.epsilon, claim, result.method, failed, keys)
 
 
 @dataclass(frozen=True)

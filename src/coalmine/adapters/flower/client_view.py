@@ -53,7 +53,7 @@ class ClientView:
         who: Chosen = by_node_config,
     ):
         self._audit, self._who, self._observer = audit, who, observer
-        self._clip = _validate.positive("clip_norm", clip_norm)
+        self._clip = _validate.clip_norm(clip_norm)
         self._noise = _validate.non_negative("noise_multiplier", noise_multiplier)
         self._cohort = _validate.whole("cohort", cohort, least=1)
         self._context: Context | None = None  # of the observer's node, in a process that saw it

@@ -63,7 +63,8 @@ def read_mechanism(text: str) -> Mechanism:
 def packed(task: ClientBatch | Evaluate, place: int, mechanism: str = "") -> RecordDict:
     """A task as records; a `mechanism` as it was written, or none, for the one of the configuration."""
     about = ConfigRecord({"place": place, "users": list(task.users), "mechanism": mechanism})
-    arrays = ArrayRecord({"parameters": Array(np.asarray(task.parameters))})
+    compared = np.array(task.compared if isinstance(task, ClientBatch) else (), np.int64)
+    arrays = ArrayRecord({"parameters": Array(np.asarray(task.parameters)), "compared": Array(compared)})
     content = RecordDict({ARRAYS: arrays, TASK: about})
     if task.public is not None:
         content[PUBLIC] = ConfigRecord(_numbers(task.public))
@@ -76,14 +77,17 @@ def task_of(content: RecordDict) -> ClientBatch | Evaluate:
     users = tuple(str(user) for user in content[TASK]["users"])
     if PUBLIC not in content:
         return Evaluate(parameters, users)
-    return ClientBatch(Public(**dict(content[PUBLIC].items())), parameters, users)
+    compared = tuple(content[ARRAYS]["compared"].numpy().tolist())
+    return ClientBatch(Public(**dict(content[PUBLIC].items())), parameters, users, compared)
 
 
 def packed_outcome(outcome: Outcome, place: int) -> RecordDict:
     """What a node sends back."""
     total = outcome.total
     about = {"place": place, "count": total.count, "unclipped": total.unclipped, "clip_norm": total.clip_norm}
-    arrays = ArrayRecord({"total": Array(total.total()), "values": Array(outcome.values)})
+    about["short"] = outcome.unclipped
+    found = {"total": total.total(), "values": outcome.values, "compared": outcome.compared}
+    arrays = ArrayRecord({name: Array(value) for name, value in found.items()})
     return RecordDict({ARRAYS: arrays, TASK: ConfigRecord(about)})
 
 
@@ -91,7 +95,8 @@ def outcome_of(content: RecordDict) -> Outcome:
     """The inverse of `packed_outcome`."""
     about, arrays = content[TASK], content[ARRAYS]
     counted = int(about["count"]), int(about["unclipped"])
-    return Outcome(FixedPointSum.of(arrays["total"].numpy(), float(about["clip_norm"]), *counted), arrays["values"].numpy())
+    total = FixedPointSum.of(arrays["total"].numpy(), float(about["clip_norm"]), *counted)
+    return Outcome(total, arrays["values"].numpy(), arrays["compared"].numpy(), int(about["short"]))
 
 
 def _numbers(public: Public) -> dict[str, int | float]:

@@ -1,0 +1,32 @@
+"""Does the code do what the accountant was told? One check for every sentence of a description.
+
+    check.py            what a check is, and what it is fed with
+    residual.py         from a round to its noise, made standard normal by the description
+    totals.py           what several checks remember together
+    laws.py             laws of the statistics under the description
+    noise_scale.py      the standard deviation: in all, by round, by layer, by coordinate
+    noise_shape.py      Gaussian, not rounded, mean zero
+    noise_structure.py  new in every round, independent, nothing of earlier rounds
+    guesses.py          not from a guessable seed
+    clipping.py         contributions, canaries, the denominator
+    cohorts.py          who took part
+    quantile.py         the noise of adaptive clipping's count
+    battery.py          all of them, judged as one family
+
+A further check is a class with `applies`, `init`, `observe` and `conclude`, a line in `CHECKS`, and its sentence in
+`coalmine.contracts.finding_sentences`.
+"""
+
+from coalmine.conformance.battery import Battery
+from coalmine.conformance.check import Check, Subject
+from coalmine.conformance.clipping import CONTRIBUTIONS, compare
+from coalmine.conformance.cohorts import COHORTS
+from coalmine.conformance.guesses import GUESSES
+from coalmine.conformance.noise_scale import SCALE
+from coalmine.conformance.noise_shape import SHAPE
+from coalmine.conformance.noise_structure import STRUCTURE
+from coalmine.conformance.quantile import QUANTILE
+
+CHECKS: tuple[Check, ...] = (*SCALE, *SHAPE, *STRUCTURE, *GUESSES, *CONTRIBUTIONS, *COHORTS, *QUANTILE)
+
+__all__ = ["CHECKS", "Battery", "Check", "Subject", "compare"]

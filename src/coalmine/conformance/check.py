@@ -1,0 +1,154 @@
+"""What a check is: the test of one sentence of a description, fed with one round after the other.
+
+A check has no state of its own: what it must remember is a dictionary of arrays, which is saved in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.conformance.laws import Tail
+from coalmine.contracts import Array, Description, Finding, NotTested, Observed, Participation
+
+FAMILY = 17  # tests of the whole family at most, for what would have been noticed
+Memory = dict[str, NDArray[Any]]  # what a check remembers, as arrays that can be saved
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What is tested: a description, who was to take part, and the sizes of things."""
+
+    description: Description
+    dim: int
+    groups: Mapping[str, slice] = field(default_factory=dict)  # layers
+    participation: Participation | None = None  # as the accountant was told
+    population: int = 0
+    canaries: Participation | None = None  # how canaries take part, as the accountant was told
+    pool: int = 0
+    rounds: int = 0
+    seed: int = 0  # the public one, which anybody may guess
+    kept: float = 1.0  # clip norms that are left of a canary
+    level: float = 0.001
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Of the noise of a round: by layer, the number of coordinates and the sums of powers; then of all of them."""
+
+    sizes: Array
+    sums: Array  # (4, layers): first to fourth powers
+
+    @property
+    def count(self) -> float:
+        """Coordinates."""
+        return float(self.sizes.sum())
+
+    @property
+    def totals(self) -> Array:
+        """Sums of powers over everything."""
+        return np.asarray(self.sums.sum(axis=1))
+
+    @property
+    def spread(self) -> float:
+        """Root mean square."""
+        return float(np.sqrt(self.totals[1] / max(self.count, 1.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class RoundNoise:
+    """The noise of a round, as the description makes it standard normal: whitened, in standard deviations.
+
+    `at_least`: other things may be in it, which can only add to its variance. `rounding` is what the arithmetic adds.
+    """
+
+    values: Array
+    moments: Moments
+    at_least: bool = False
+    rounding: float = 0.0
+
+    @property
+    def spread(self) -> float:
+        """Root mean square: 1 under the description."""
+        return self.moments.spread
+
+    @property
+    def silent(self) -> bool:
+        """Whether there is nothing but rounding, of which no shape can be tested."""
+        return not self.spread > max(100 * self.rounding, 1e-9)
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """A round, prepared once for all checks. Vectors are in clip norms; None: not known, or hidden by rounding."""
+
+    seen: Observed
+    clip_norm: float
+    denominator: float  # by which the description divides
+    noise: RoundNoise | None = None
+    total: Array | None = None  # the sum of all contributions
+    canaries: Array | None = None  # the canaries' part of it
+    bare: Array | None = None  # noise that the mechanism adds to the clients alone, as `noise.values`
+
+    @property
+    def shaped(self) -> RoundNoise | None:
+        """Noise whose law is known in full; not what is only known to be at least so large, nor silence."""
+        noise = self.noise
+        return None if noise is None or noise.at_least or noise.silent else noise
+
+
+class Check(Protocol):
+    """The test of one sentence."""
+
+    key: ClassVar[str]  # of `coalmine.contracts.finding_sentences.FINDINGS`
+
+    def applies(self, subject: Subject) -> str | None:
+        """None, or the code of the reason why there is nothing to test."""
+
+    def init(self, subject: Subject) -> Memory:
+        """What is remembered before the first round."""
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round; what is remembered changes in place."""
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """What was found; `shared` is what all checks remember together (`coalmine.conformance.totals`)."""
+
+
+def needs_noise(subject: Subject) -> str | None:
+    """Why the noise of a description cannot be tested."""
+    if subject.description.noise is None:
+        return "not-described"
+    return None if subject.description.has_noise else "no-noise"
+
+
+def found(
+    key: str,
+    tail: Tail,
+    *,
+    claimed: float | None = None,
+    measured: float | None = None,
+    interval: tuple[float | None, float | None] = (None, None),
+    detectable: float | None = None,
+    **details: Any,
+) -> Finding:
+    """A finding, whose side is that of the tail until the whole family is judged."""
+    low, high = interval
+    p_value = float(min(max(tail.p_value, 0.0), 1.0))
+    return Finding(
+        key=key,
+        claimed=claimed,
+        measured=measured,
+        low=low,
+        high=high,
+        p_value=p_value,
+        side=tail.side,
+        where=tail.where,
+        detectable=detectable,
+        details=details,
+    )

@@ -1,0 +1,251 @@
+"""Contributions are clipped as described, clients are treated alike, canaries arrive whole, the denominator is what was said.
+
+`compare` computes from the description alone what must become of an update; the mechanism's own code is not asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
+from coalmine.conformance.laws import Tail, chi_square, normal, worst
+from coalmine.contracts import Array, Clip, Compared, Finding, NotTested, Vector
+
+ROUNDING = 1e-4  # clip norms by which a contribution may differ from its clip: the arithmetic of single precision
+
+
+def compare(
+    update: Vector, contribution: Vector, clip: Clip, clip_norm: float, groups: Mapping[str, slice], *, canary: bool = False
+) -> Compared | None:
+    """A contribution beside the clip of its update; None where the description does not say what becomes of one update."""
+    if clip.over == "example" or (clip.over == "layer" and not isinstance(clip.norm, tuple)):
+        return None
+    sent = _length(update)
+    distance = kept = 0.0
+    for piece, factor, bound in _pieces(update, clip, clip_norm, groups, sent):
+        part = np.asarray(contribution[piece], dtype=np.float64)
+        wanted = np.asarray(update[piece], dtype=np.float64)
+        kept += float(np.einsum("i,i->", part, part))
+        wanted = np.clip(wanted, -bound, bound) if bound is not None else wanted * factor
+        wanted -= part
+        distance += float(np.einsum("i,i->", wanted, wanted))
+    scale = clip_norm if clip.over != "layer" else math.sqrt(sum(each**2 for each in _norms(clip)))
+    return Compared(sent / clip_norm, math.sqrt(kept) / scale, math.sqrt(distance) / scale, canary)
+
+
+def _pieces(
+    update: Vector, clip: Clip, clip_norm: float, groups: Mapping[str, slice], sent: float
+) -> list[tuple[slice, float, float | None]]:
+    """(place, factor, bound of a coordinate) of every part that is clipped on its own, block by block."""
+    if clip.over == "layer":
+        places = sorted(groups.values(), key=lambda place: place.start)
+        return [
+            (place, min(1.0, norm / max(_length(update[place]), 1e-300)), None)
+            for place, norm in zip(places, _norms(clip), strict=True)
+        ]
+    blocks = [slice(start, min(start + (1 << 15), update.size)) for start in range(0, update.size, 1 << 15)]
+    factor = 1.0 if sent <= clip_norm else clip_norm / sent
+    return [(block, factor, clip_norm if clip.over == "coordinate" else None) for block in blocks]
+
+
+def _norms(clip: Clip) -> tuple[float, ...]:
+    return clip.norm if isinstance(clip.norm, tuple) else ()
+
+
+def _length(vector: Vector) -> float:
+    total = 0.0
+    for start in range(0, vector.size, 1 << 15):
+        part = np.asarray(vector[start : start + (1 << 15)], dtype=np.float64)
+        total += float(np.einsum("i,i->", part, part))
+    return math.sqrt(total)
+
+
+def _samples(seen: Round, subject: Subject) -> list[Compared]:
+    """What was seen of single contributions, as numbers."""
+    clip, made = subject.description.clip, []
+    for each in seen.seen.samples:
+        if isinstance(each, Compared):
+            made.append(each)
+        elif (one := compare(each.update, each.contribution, clip, seen.clip_norm, subject.groups)) is not None:
+            made.append(one)
+    return made
+
+
+class Clipping:
+    """The length of contributions; the clip norm that is announced is the one that was described."""
+
+    key: ClassVar[str] = "clipping"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where whole updates, or layers, are clipped."""
+        over = subject.description.clip.over
+        return None if over in ("update", "layer") else "not-described"
+
+    def init(self, subject: Subject) -> Memory:
+        """The longest contribution in clip norms, its round, how many were seen; announced clip norms that differ."""
+        return {"longest": np.zeros(2), "seen": np.zeros(1), "announced": np.zeros(2)}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round."""
+        for each in _samples(seen, subject):
+            memory["seen"] += 1
+            if not each.kept <= memory["longest"][0]:
+                memory["longest"] = np.array([each.kept, seen.seen.round], dtype=np.float64)
+        norm = subject.description.clip.norm
+        if isinstance(norm, float) and not seen.clip_norm <= norm * (1 + ROUNDING):
+            memory["announced"] = np.array([seen.clip_norm / norm, seen.seen.round], dtype=np.float64)
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """Exact up to rounding: a single one that is too long decides."""
+        if not memory["seen"][0]:
+            return NotTested(self.key, "no-samples")
+        longest, number = max(memory["longest"].tolist(), memory["announced"].tolist())
+        too_long = not longest <= 1 + ROUNDING
+        tail = Tail(0.0, "less", f"round {int(number) + 1}") if too_long else Tail(1.0, "less")
+        return found(self.key, tail, claimed=1.0, measured=longest, contributions=int(memory["seen"][0]))
+
+
+class TreatedAlike:
+    """Every contribution that was looked at against the clip of the update before it."""
+
+    key: ClassVar[str] = "treated-alike"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where the description says what becomes of one update."""
+        return "not-described" if subject.description.clip.over == "example" else None
+
+    def init(self, subject: Subject) -> Memory:
+        """Contributions seen, that differ, that are longer than they should be; the largest difference and its round."""
+        return {"counts": np.zeros(3), "largest": np.zeros(2)}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round."""
+        for each in _samples(seen, subject):
+            expected = min(each.sent, 1.0)
+            differs = not each.difference <= ROUNDING
+            longer = differs and not each.kept <= expected * (1 + ROUNDING)
+            memory["counts"] += [1, differs, longer]
+            if not each.difference <= memory["largest"][0]:
+                memory["largest"] = np.array([each.difference, seen.seen.round], dtype=np.float64)
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """Exact up to rounding; what would have been seen is a fault in so large a share of contributions."""
+        count, differ, longer = memory["counts"].tolist()
+        if not count:
+            return NotTested(self.key, "no-samples")
+        largest, number = memory["largest"].tolist()
+        tail = Tail(0.0, "less" if longer else "unknown", f"round {int(number) + 1}") if differ else Tail(1.0)
+        return found(
+            self.key, tail, claimed=0.0, measured=differ, detectable=1 - 0.2 ** (1 / count),
+            contributions=int(count), largest_difference=largest,
+        )  # fmt: skip
+
+
+class CanariesWhole:
+    """What canaries added to the release, as a share of what they must add."""
+
+    key: ClassVar[str] = "canaries-whole"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where noise is claimed, which tells how near the share must be."""
+        return needs_noise(subject)
+
+    def init(self, subject: Subject) -> Memory:
+        """Σ <noise, canaries>, as it is and over its spread, Σ |canaries|², how many; the largest difference, and its round."""
+        return {"sums": np.zeros(4), "own": np.zeros(2)}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round."""
+        canaries, noise = seen.seen.canaries, seen.noise
+        if canaries.own is not None and canaries.own.size:
+            shares = canaries.own / (seen.seen.release.clip_norm / seen.seen.release.denominator) / subject.kept
+            if canaries.fitted:
+                self._fitted(memory, shares, subject, 1.0 if noise is None else noise.spread)
+                return
+            worst_one = float(np.abs(shares - 1).max())
+            if not worst_one <= memory["own"][0]:
+                memory["own"] = np.array([worst_one, seen.seen.round], dtype=np.float64)
+        if noise is None or noise.at_least or seen.canaries is None:
+            return
+        length = float(np.einsum("i,i->", seen.canaries, seen.canaries))
+        inner = float(np.einsum("i,i->", noise.values, seen.canaries))
+        memory["sums"] += [inner, inner / max(noise.spread, 1e-12), length, canaries.indices.size]
+
+    def _fitted(self, memory: Memory, shares: Array, subject: Subject, spread: float) -> None:
+        """Shares that were read off the release: each has the noise of one direction."""
+        told = subject.description.noise
+        if told is not None and told.multiplier:
+            missing = float((shares - 1).sum()) * subject.kept**2
+            inner = missing / told.multiplier
+            memory["sums"] += [inner, inner / max(spread, 1e-12), shares.size * subject.kept**2, shares.size]
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """The share, with its interval."""
+        inner, scaled, squares, count = memory["sums"].tolist()
+        if not squares:
+            return NotTested(self.key, "no-residual")
+        told = subject.description.noise
+        assert told is not None
+        score, spread = scaled / math.sqrt(squares), told.multiplier / math.sqrt(squares)
+        share = 1 + inner * told.multiplier / squares
+        difference, number = memory["own"].tolist()
+        tails = [Tail(normal(score).p_value, "less" if score > 0 else "unknown")]
+        if not difference <= ROUNDING:
+            tails.append(Tail(0.0, "unknown", f"round {int(number) + 1}"))
+        return found(
+            self.key, worst(tails), claimed=1.0, measured=share, interval=(share - 1.96 * spread, share + 1.96 * spread),
+            presentations=int(count),
+        )  # fmt: skip
+
+
+class Denominator:
+    """What the release was divided by, as it is said and as the sum shows it; the sum of this round is in it once."""
+
+    key: ClassVar[str] = "denominator"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Always: it is said with every release."""
+        return None
+
+    def init(self, subject: Subject) -> Memory:
+        """Rounds and the largest difference of what is said; Σ <noise, sum>, Σ |sum|², scores, number; Σ n."""
+        return {"said": np.zeros(3), "sums": np.zeros(5), "announced": np.zeros(1)}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round."""
+        used = seen.seen.release.denominator
+        memory["said"][0] += 1
+        memory["announced"] += seen.denominator
+        difference = abs(used / seen.denominator - 1) if seen.denominator else 0.0
+        if difference > memory["said"][1]:
+            memory["said"][1:] = difference, seen.seen.round
+        if seen.total is None or seen.noise is None or seen.noise.at_least:
+            return
+        length = float(np.einsum("i,i->", seen.total, seen.total))
+        if length > 0:
+            inner = float(np.einsum("i,i->", seen.noise.values, seen.total))
+            scaled = inner / max(seen.noise.spread, 1e-12)
+            memory["sums"] += [inner, length, scaled, scaled**2 / length, 1.0]
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """The worst of what is said and what is seen."""
+        rounds, difference, number = memory["said"].tolist()
+        if not rounds:
+            return NotTested(self.key, "no-residual")
+        announced = float(memory["announced"][0]) / rounds
+        tails = [Tail(0.0 if difference > 1e-9 else 1.0, "unknown", f"round {int(number) + 1}")]
+        inner, squares, scaled, scores, count = memory["sums"].tolist()
+        measured, interval, told = None, (None, None), subject.description.noise
+        if count and told is not None:
+            tails += [normal(scaled / math.sqrt(squares)), Tail(min(1.0, 2 * min(chi_square(scores, count))))]
+            share, spread = 1 + inner * told.multiplier / squares, 1.96 * told.multiplier / math.sqrt(squares)
+            if share - spread > 0:
+                measured, interval = announced / share, (announced / (share + spread), announced / (share - spread))
+        return found(self.key, worst(tails), claimed=announced, measured=measured, interval=interval)
+
+
+CONTRIBUTIONS: tuple[Check, ...] = (Clipping(), TreatedAlike(), CanariesWhole(), Denominator())

@@ -1,0 +1,168 @@
+"""Cohorts are drawn as claimed: by chance in the way that amplifies privacy, or within the constraint that is accounted.
+
+statistic                        law under sampling by chance
+clients over all rounds          binomial; a fixed size has to be met exactly
+dispersion of the sizes          chi-square
+dispersion of clients' rounds    chi-square, its variance that of binomials
+the client that came most often  binomial, for each of all clients
+clients of a round that were     mean N q² for each pair of rounds
+there so many rounds before
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coalmine.conformance.check import Check, Memory, Round, Subject, found
+from coalmine.conformance.laws import Tail, binomial, chi_square, normal, worst
+from coalmine.contracts import Constraint, Explicit, Finding, NotTested, PerPeriod, Sampling
+
+LAGS = 32
+_ENOUGH = 10.0  # expected events below which a sum of them is not taken for normal
+
+
+class Cohorts:
+    """Who took part, against who was to."""
+
+    key: ClassVar[str] = "cohorts"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where it is known how cohorts are drawn."""
+        return "no-cohorts" if subject.participation is None or not subject.population else None
+
+    def init(self, subject: Subject) -> Memory:
+        """By client: rounds so far, the last rounds as bits, the last round; rounds, all places, Σ of squares; overlaps."""
+        return {
+            "times": np.zeros(subject.population, np.int32),
+            "history": np.zeros(subject.population, np.uint32),
+            "last": np.full(subject.population, -1, np.int32),
+            "sizes": np.zeros(3),
+            "overlaps": np.zeros(LAGS),
+            "canaries": np.zeros(subject.pool, np.int32),
+            "broken": np.zeros(2),  # draws against the constraint, the round of the last one
+        }
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round."""
+        cohort, canaries = seen.seen.cohort, seen.seen.canaries
+        if cohort is None:
+            return
+        if canaries.assigned is None and memory["canaries"].size:
+            np.add.at(memory["canaries"], canaries.indices, 1)
+        number, unique = seen.seen.round, np.unique(cohort)
+        broken = cohort.size - unique.size + int(np.count_nonzero((unique < 0) | (unique >= subject.population)))
+        unique = unique[(unique >= 0) & (unique < subject.population)]
+        broken += self._against(memory, unique, number, subject)
+        if broken:
+            memory["broken"] = np.array([memory["broken"][0] + broken, number], dtype=np.float64)
+        bits = memory["history"][unique]
+        memory["overlaps"] += [int(np.count_nonzero(bits >> np.uint32(lag) & np.uint32(1))) for lag in range(LAGS)]
+        memory["history"] <<= np.uint32(1)
+        memory["history"][unique] |= np.uint32(1)
+        memory["times"][unique] += 1
+        memory["last"][unique] = number
+        memory["sizes"] += [1, cohort.size, float(cohort.size) ** 2]
+
+    def _against(self, memory: Memory, cohort: Any, number: int, subject: Subject) -> int:
+        """How many of this round may not be in it."""
+        assert subject.participation is not None
+        sampling = subject.participation.sampling
+        if sampling is not None:
+            return 0 if sampling.cohort_size in (None, cohort.size) else 1
+        constraint: Constraint = subject.participation.constraint(subject.rounds)
+        times, last = memory["times"][cohort], memory["last"][cohort]
+        broken = times + 1 > constraint.most
+        if isinstance(constraint, PerPeriod):
+            period = _period(number, constraint)
+            broken |= (last >= 0) & (np.array([_period(int(each), constraint) for each in last]) == period)
+        elif not isinstance(constraint, Explicit):
+            broken |= (last >= 0) & (number - last < constraint.separation)
+        return int(np.count_nonzero(broken))
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """The constraint itself, and the laws of chance where the claim rests on them."""
+        rounds, places, squares = memory["sizes"].tolist()
+        if not rounds or subject.participation is None:
+            return NotTested(self.key, "no-cohorts")
+        broken, number = memory["broken"].tolist()
+        tails = [Tail(0.0 if broken else 1.0, "less", f"round {int(number) + 1}"), _canaries(memory, subject)]
+        sampling = subject.participation.sampling
+        claimed = subject.participation.expected_size(subject.population, subject.rounds or int(rounds))
+        if sampling is not None:
+            claimed = sampling.rate * subject.population
+            tails += _by_chance(memory, sampling, subject.population, rounds, places, squares)
+        return found(self.key, worst(tails), claimed=claimed, measured=places / rounds)
+
+
+def _canaries(memory: Memory, subject: Subject) -> Tail:
+    """Whether a canary took part more often than a client may, by the account of its rounds."""
+    if subject.canaries is None or subject.canaries.sampling is not None:
+        return Tail(1.0)
+    most = subject.canaries.constraint(subject.rounds).most
+    times = memory["canaries"]
+    return Tail(0.0, "less", f"canary {int(times.argmax())}") if times.size and times.max() > most else Tail(1.0)
+
+
+def _period(number: int, constraint: PerPeriod) -> int:
+    """Which of `times` equal parts of the rounds a round is in."""
+    return next(place for place in range(constraint.times) if number < constraint.rounds * (place + 1) // constraint.times)
+
+
+def _by_chance(memory: Memory, sampling: Sampling, population: int, rounds: float, places: float, squares: float) -> list[Tail]:
+    """All laws of sampling by chance."""
+    rate, fixed = sampling.rate, sampling.cohort_size is not None
+    if not 0 < rate < 1:
+        return []
+    tails = []
+    if not fixed:
+        fewer, more = binomial(places, population * rounds, rate)  # more places than claimed: less protection
+        tails.append(Tail(min(1.0, 2 * min(fewer, more)), "less" if more < fewer else "more", "clients over all rounds"))
+        mean, variance = population * rate, population * rate * (1 - rate)
+        if variance >= _ENOUGH:
+            spread = (squares - 2 * mean * places + rounds * mean**2) / variance
+            tails.append(_scaled(spread, rounds, 2 + (1 - 6 * rate * (1 - rate)) / variance, "sizes of cohorts"))
+    return [*tails, *_by_client(memory, rate, population, rounds, fixed), *_overlaps(memory, rate, population, rounds, fixed)]
+
+
+def _by_client(memory: Memory, rate: float, population: int, rounds: float, fixed: bool) -> list[Tail]:
+    """How often clients came: their dispersion, and the one that came most and least often."""
+    times, variance = memory["times"].astype(np.float64), rounds * rate * (1 - rate)
+    spread = float(np.square(times - rounds * rate).sum()) / variance
+    free = population - 1.0 if fixed else float(population)
+    tails = []
+    if population * min(variance, 1.0) >= _ENOUGH:
+        tails.append(_scaled(spread * free / population, free, 2 + (1 - 6 * rate * (1 - rate)) / variance, "clients' rounds"))
+    most, least = float(times.max()), float(times.min())
+    tails.append(Tail(min(1.0, population * binomial(most, rounds, rate)[1]), "less", f"client {int(times.argmax())}"))
+    tails.append(Tail(min(1.0, population * binomial(least, rounds, rate)[0]), "unknown", f"client {int(times.argmin())}"))
+    return tails
+
+
+def _overlaps(memory: Memory, rate: float, population: int, rounds: float, fixed: bool) -> list[Tail]:
+    """Clients of a round that were there so many rounds before."""
+    tails = []
+    for lag in range(1, min(LAGS, int(rounds) - 1) + 1):
+        pairs = rounds - lag
+        mean = pairs * population * rate**2
+        if fixed:
+            size = rate * population
+            variance = pairs * size**2 * (population - size) ** 2 / (population**2 * max(population - 1, 1))
+        else:
+            chained = max(pairs - lag, 0.0)  # pairs of pairs that share a round
+            variance = population * (pairs * rate**2 * (1 - rate**2) + 2 * chained * (rate**3 - rate**4))
+        if min(mean, variance) >= _ENOUGH:
+            score = (memory["overlaps"][lag - 1] - mean) / math.sqrt(variance)
+            tails.append(normal(float(score), f"clients that came {lag} rounds before"))
+    return [worst(tails)] if tails else []
+
+
+def _scaled(total: float, count: float, variance: float, where: str) -> Tail:
+    """A sum of `count` terms of mean 1 and this variance, as a chi-square of the same mean and variance; both tails."""
+    scale = variance / 2
+    return Tail(min(1.0, 2 * min(chi_square(total / scale, count / scale))), "unknown", where)
+
+
+COHORTS: tuple[Check, ...] = (Cohorts(),)

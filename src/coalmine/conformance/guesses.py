@@ -1,0 +1,169 @@
+"""The noise does not come from a guessable seed: it is compared with what common generators make of seeds that people choose.
+
+Seeds are 0 … 1000 and a few favourites, the run's public seed, the round's number, and sums and pairs of these. Generators are
+those of NumPy, of Python, and of PyTorch and JAX where they are loaded: a library that is not loaded has not made the noise.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
+from coalmine.conformance.laws import Tail, cosine
+from coalmine.conformance.residual import layers_of
+from coalmine.contracts import Array, Finding, NotTested
+
+NUMBERS = 256  # coordinates that are compared: a right guess has a cosine of 1, others about 1/16
+PLACES = 4  # beginnings of the vector and of its largest layers
+FAVOURITES = (1234, 1337, 2020, 2021, 2022, 2023, 2024, 2025, 2026, 4242, 12345, 31337, 42424242, 123456, 1234567, 123456789)
+_LARGEST = 2**32
+Numbers = NDArray[np.float32]
+
+
+def _legacy(seed: Any) -> Any:
+    return np.random.RandomState(seed).standard_normal(NUMBERS)
+
+
+def _generator(seed: Any) -> Any:
+    return np.random.default_rng(seed).standard_normal(NUMBERS)
+
+
+def _single(seed: Any) -> Any:
+    return np.random.default_rng(seed).standard_normal(NUMBERS, dtype=np.float32)
+
+
+def _philox(seed: Any) -> Any:
+    return np.random.Generator(np.random.Philox(seed)).standard_normal(NUMBERS)
+
+
+def _mersenne(seed: Any) -> Any:
+    return np.random.Generator(np.random.MT19937(seed)).standard_normal(NUMBERS)
+
+
+def _python(seed: int) -> Any:
+    draw = random.Random(seed).gauss
+    return [draw(0.0, 1.0) for _ in range(NUMBERS)]
+
+
+def _python_variate(seed: int) -> Any:
+    draw = random.Random(seed).normalvariate
+    return [draw(0.0, 1.0) for _ in range(NUMBERS)]
+
+
+def _torch(seed: int, double: bool = False) -> Any:
+    torch = sys.modules["torch"]
+    made = torch.Generator().manual_seed(seed)
+    return torch.randn(2 * NUMBERS, generator=made, dtype=torch.float64 if double else torch.float32)[:NUMBERS].numpy()
+
+
+def _torch_double(seed: int) -> Any:
+    return _torch(seed, double=True)
+
+
+OF_NUMBERS: dict[str, Callable[[int], Any]] = {
+    "numpy.random.seed": _legacy,
+    "numpy.random.default_rng": _generator,
+    "numpy.random.default_rng in float32": _single,
+    "numpy.random.Philox": _philox,
+    "numpy.random.MT19937": _mersenne,
+    "random.gauss": _python,
+    "random.normalvariate": _python_variate,
+}
+OF_TORCH: dict[str, Callable[[int], Any]] = {"torch.manual_seed": _torch, "torch.manual_seed in float64": _torch_double}
+OF_PAIRS: dict[str, Callable[[Any], Any]] = {"numpy.random.default_rng": _generator, "numpy.random.seed": _legacy}
+
+
+@lru_cache(maxsize=2)
+def _table(with_torch: bool) -> tuple[Numbers, tuple[tuple[str, int], ...]]:
+    """Rows of unit length for all seeds that do not depend on the run, and what each is."""
+    made = OF_NUMBERS | (OF_TORCH if with_torch else {})
+    names = tuple((name, seed) for name in made for seed in (*range(1001), *FAVOURITES))
+    return _unit([made[name](seed) for name, seed in names]), names
+
+
+def _of_the_round(number: int, seed: int, with_torch: bool) -> tuple[Numbers, tuple[tuple[str, Any], ...]]:
+    """The same for seeds that follow from the round and the run's public seed."""
+    single = {number, number + 1, seed, seed + number, seed + number + 1, seed ^ number, 1000 * seed + number}
+    single = {each % _LARGEST for each in single if not 0 <= each <= 1000}
+    made = OF_NUMBERS | (OF_TORCH if with_torch else {})
+    names: list[tuple[str, Any]] = [(name, each) for name in made for each in sorted(single)]
+    rows = [made[name](each) for name, each in names]
+    for pair in sorted({(seed, number), (number, seed), (seed, number + 1), (0, number), (number, 0), (42, number)}):
+        for name, draw in OF_PAIRS.items():
+            names.append((name, pair))
+            rows.append(draw([each % _LARGEST for each in pair]))
+    return _unit(rows), tuple(names)
+
+
+def _of_jax(number: int, seed: int, dim: int, loaded: Any) -> tuple[Numbers, tuple[tuple[str, Any], ...]]:
+    """What JAX makes depends on the shape: few seeds, and the whole vector for each."""
+    seeds = sorted({0, 1, 42, number, seed, seed + number})
+    rows = [np.asarray(loaded.random.normal(loaded.random.PRNGKey(each), (dim,)))[:NUMBERS] for each in seeds]
+    return _unit(rows), tuple(("jax.random.PRNGKey", each) for each in seeds)
+
+
+class NoiseUnpredictable:
+    """The largest cosine of the beginnings of a round's noise with what a guessed seed makes."""
+
+    key: ClassVar[str] = "noise-unpredictable"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where noise is claimed, of enough coordinates."""
+        return needs_noise(subject) or ("few-coordinates" if subject.dim < NUMBERS else None)
+
+    def init(self, subject: Subject) -> Memory:
+        """The largest cosine, its round, what was guessed; and how many guesses there were."""
+        return {"largest": np.zeros(2), "tried": np.zeros(1), "guess": np.zeros(80, np.uint8)}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round."""
+        noise = seen.shaped
+        if noise is None or noise.values.size != subject.dim:
+            return
+        parts = _unit([noise.values[start : start + NUMBERS] for start in _starts(subject)])
+        number, torch, jax = seen.seen.round, "torch" in sys.modules, sys.modules.get("jax")
+        tables = [_table(torch), _of_the_round(number, subject.seed, torch)]
+        if jax is not None and hasattr(jax, "random"):
+            tables.append(_of_jax(number, subject.seed, subject.dim, jax))
+        for rows, names in tables:
+            cosines = np.abs(rows @ parts.T)
+            row, part = np.unravel_index(int(np.argmax(cosines)), cosines.shape)
+            memory["tried"] += cosines.size
+            largest = round(abs(float(np.einsum("i,i->", rows[row], parts[part], dtype=np.float64))), 6)
+            if largest > memory["largest"][0]:
+                memory["largest"] = np.array([largest, number], dtype=np.float64)
+                said = f"{names[row][0]}, seed {names[row][1]}".encode()[: memory["guess"].size]
+                memory["guess"] = np.frombuffer(said.ljust(memory["guess"].size), np.uint8).copy()
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """The best guess; none is expected to be near."""
+        tried = float(memory["tried"][0])
+        if not tried:
+            return NotTested(self.key, "noise-too-small")
+        largest, number = memory["largest"]
+        said = memory["guess"].tobytes().decode(errors="replace").strip()
+        tail = Tail(min(1.0, tried * cosine(float(largest), NUMBERS)), where=f"round {int(number) + 1}: {said}")
+        return found(self.key, tail, claimed=0.0, measured=float(largest), guesses=int(tried))
+
+
+def _starts(subject: Subject) -> list[int]:
+    """Where noise may begin to be drawn: at the first coordinate, and at those of the largest layers."""
+    layers = sorted(layers_of(subject).values(), key=lambda place: place.start - place.stop)
+    starts = [0, *(place.start for place in layers if place.start and place.stop - place.start >= NUMBERS)]
+    return starts[:PLACES]
+
+
+def _unit(rows: list[Any]) -> Numbers:
+    table = np.array(rows, dtype=np.float32)
+    lengths: Array = np.sqrt(np.einsum("ij,ij->i", table, table, dtype=np.float64))
+    return np.asarray(table / lengths[:, None], dtype=np.float32)
+
+
+GUESSES: tuple[Check, ...] = (NoiseUnpredictable(),)

@@ -1,0 +1,225 @@
+"""The noise has the standard deviation that was claimed: in all, in every round, in every layer, on every coordinate."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import gammainc, gammaincc, gammaincinv
+
+from coalmine.conformance.check import FAMILY, Check, Memory, Round, Subject, found, needs_noise
+from coalmine.conformance.laws import (
+    Tail,
+    binomial,
+    both_sides,
+    chi_square,
+    normal,
+    normal_score,
+    noticed_factor,
+    spread_interval,
+    worst,
+)
+from coalmine.conformance.residual import layers_of
+from coalmine.contracts import Array, Finding, NotTested
+
+_SHARES = (0.001, 0.01, 0.1, 0.9, 0.99, 0.999)  # of coordinates that a chi-square leaves below
+
+
+class NoiseScale:
+    """Σ z² over everything: chi-square with as many degrees of freedom as there are coordinates and rounds."""
+
+    key: ClassVar[str] = "noise-scale"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where noise is claimed."""
+        return needs_noise(subject)
+
+    def init(self, subject: Subject) -> Memory:
+        """The sum of squares, of how many, and whether they may hold more than the noise."""
+        return {"sums": np.zeros(3)}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round."""
+        if seen.noise is not None:
+            moments = seen.noise.moments
+            memory["sums"] += [moments.totals[1], moments.count, float(seen.noise.at_least)]
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """The noise multiplier that was measured; where other things are in it, only that it is not too small."""
+        total, count, at_least = memory["sums"].tolist()
+        if not count:
+            return NotTested(self.key, "noise-too-small")
+        told = subject.description.noise
+        assert told is not None
+        tail = both_sides(*chi_square(total, count), lower_only=bool(at_least))
+        if at_least:
+            return found(self.key, tail, claimed=told.multiplier, one_sided=True)
+        low, high = (told.multiplier * each for each in spread_interval(max(total, 1e-300), count, subject.confidence))
+        measured = told.multiplier * float(np.sqrt(total / count))
+        factor = noticed_factor(count, subject.level / FAMILY)
+        return found(
+            self.key, tail, claimed=told.multiplier, measured=measured, interval=(low, high),
+            detectable=told.multiplier * (1 - factor), factor=factor,
+        )  # fmt: skip
+
+
+class NoiseByRound:
+    """Σ z² of every round: the worst one, their dispersion, and a trend."""
+
+    key: ClassVar[str] = "noise-by-round"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where noise is claimed."""
+        return needs_noise(subject)
+
+    def init(self, subject: Subject) -> Memory:
+        """By round: its number, the sum of squares, of how many, whether they may hold more than the noise."""
+        return {"rows": np.zeros((0, 4))}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round."""
+        if seen.noise is not None:
+            moments = seen.noise.moments
+            row = [seen.seen.round, moments.totals[1], moments.count, float(seen.noise.at_least)]
+            memory["rows"] = np.vstack([memory["rows"], [row]])
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """The worst of the three."""
+        rows = memory["rows"]
+        if rows.shape[0] < 2:
+            return NotTested(self.key, "one-round" if rows.size else "noise-too-small")
+        lower_only = bool(rows[:, 3].any())
+        single = [
+            both_sides(*chi_square(total, count), f"round {int(number) + 1}", lower_only=lower_only)
+            for number, total, count, _ in rows
+        ]
+        tails = [worst(single)]
+        if not lower_only:
+            scores = np.array([normal_score(total, count) for _, total, count, _ in rows])
+            slope = np.arange(scores.size) - (scores.size - 1) / 2
+            side = single[int(np.argmax(np.abs(scores)))].side
+            tails.append(both_sides(*chi_square(float(np.square(scores).sum()), scores.size)))
+            tails[-1] = Tail(tails[-1].p_value, side)
+            tails.append(normal(float(slope @ scores / np.linalg.norm(slope)), "over the rounds"))
+        spreads = np.sqrt(rows[:, 1] / rows[:, 2])
+        told = subject.description.noise
+        assert told is not None
+        furthest = float(spreads[int(np.argmax(np.abs(np.log(np.maximum(spreads, 1e-12)))))])
+        measured = None if lower_only else told.multiplier * furthest
+        return found(self.key, worst(tails), claimed=told.multiplier, measured=measured)
+
+
+class NoiseByLayer:
+    """Σ z² of every layer, over all rounds and in the worst round."""
+
+    key: ClassVar[str] = "noise-by-layer"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where noise is claimed, and there are layers."""
+        return needs_noise(subject) or ("one-layer" if len(layers_of(subject)) < 2 else None)
+
+    def init(self, subject: Subject) -> Memory:
+        """By layer: the sum of squares, of how many; the worst tails of a round so far, with round and layer."""
+        layers = len(layers_of(subject))
+        return {"sums": np.zeros((2, layers)), "worst": np.array([[1.0, 0, 0], [1.0, 0, 0]]), "tried": np.zeros(2)}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round."""
+        if seen.noise is None:
+            return
+        moments = seen.noise.moments
+        squares, sizes = moments.sums[1], moments.sizes
+        memory["sums"] += [squares, sizes]
+        there = sizes > 0
+        tails = np.ones((2, sizes.size))
+        tails[0, there] = gammainc(sizes[there] / 2, squares[there] / 2)
+        tails[1, there] = gammaincc(sizes[there] / 2, squares[there] / 2)
+        for side, row in enumerate(tails):
+            layer = int(np.argmin(row))
+            if row[layer] < memory["worst"][side, 0]:
+                memory["worst"][side] = row[layer], seen.seen.round, layer
+        memory["tried"] += [there.sum(), float(seen.noise.at_least)]
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """The worst layer, over all rounds or in one of them."""
+        tried, at_least = memory["tried"]
+        if not tried:
+            return NotTested(self.key, "noise-too-small")
+        lower_only, names = bool(at_least), list(layers_of(subject))
+        over_all = worst(
+            [
+                both_sides(*chi_square(total, size), f"layer {name}", lower_only=lower_only)
+                for name, total, size in zip(names, *memory["sums"], strict=True)
+                if size
+            ]
+        )
+        (low, *where_low), (high, *where_high) = memory["worst"]
+        number, layer = where_low if lower_only or low <= high else where_high
+        once = both_sides(low, high, f"layer {names[int(layer)]} in round {int(number) + 1}", lower_only=lower_only)
+        once = Tail(min(1.0, once.p_value * tried), once.side, once.where)
+        return found(self.key, worst([over_all, once]), layers=len(names))
+
+
+class NoiseByCoordinate:
+    """Σ_t z² of every coordinate, both ways; and of coordinates by how much the clients moved them."""
+
+    key: ClassVar[str] = "noise-by-coordinate"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where noise is claimed."""
+        return needs_noise(subject)
+
+    def init(self, subject: Subject) -> Memory:
+        """Squares and numbers of coordinates that the sum does not move, moves little, moves much; with canaries, without."""
+        return {"moved": np.zeros((2, 3)), "bare": np.zeros((2, 3)), "at_least": np.zeros(1)}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round; squares by coordinate are in `totals`."""
+        noise = seen.noise
+        if noise is None:
+            return
+        memory["at_least"] += float(noise.at_least)
+        if seen.total is None:
+            return
+        memory["moved"] += _by_size(noise.values, seen.total)
+        if seen.bare is not None:
+            memory["bare"] += _by_size(seen.bare, seen.total - (0.0 if seen.canaries is None else seen.canaries))
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """The worst of all."""
+        rounds, squares = int(shared["rounds"][0]), shared["squares"]
+        if not rounds:
+            return NotTested(self.key, "noise-too-small")
+        lower_only = bool(memory["at_least"][0])
+        tails = [*self._extremes(squares, rounds, lower_only), *self._shares(squares, rounds, lower_only)]
+        for kept, how in (("moved", ""), ("bare", ", without canaries")):
+            for name, total, size in zip(("unmoved", "little moved", "much moved"), *memory[kept], strict=True):
+                if size:
+                    tails.append(both_sides(*chi_square(total, size), f"coordinates {name}{how}", lower_only=lower_only))
+        silent = int(np.count_nonzero(squares < 1e-12 * rounds))
+        return found(self.key, worst(tails), claimed=0.0, measured=float(silent), without_noise=silent)
+
+    def _extremes(self, squares: Array, rounds: int, lower_only: bool) -> list[Tail]:
+        least, most = int(np.argmin(squares)), int(np.argmax(squares))
+        low, high = chi_square(float(squares[least]), rounds)[0], chi_square(float(squares[most]), rounds)[1]
+        count = squares.size
+        tails = [Tail(min(1.0, count * low), "less", f"coordinate {least}")]
+        return tails if lower_only else [*tails, Tail(min(1.0, count * high), "more", f"coordinate {most}")]
+
+    def _shares(self, squares: Array, rounds: int, lower_only: bool) -> list[Tail]:
+        tails = []
+        for share in _SHARES:
+            below = int(np.count_nonzero(squares < 2 * gammaincinv(rounds / 2, share)))
+            few, many = binomial(below, squares.size, share)  # many coordinates with little noise: less
+            tails.append(both_sides(many, few, lower_only=lower_only))
+        return tails
+
+
+def _by_size(noise: Array, total: Array) -> list[Array]:
+    """Squares and numbers of coordinates by how much the sum moves them: not at all, less than on average, more."""
+    size = np.abs(total)
+    kind = (size > 0).astype(np.int8) + (size > size.mean())
+    return [np.asarray(np.bincount(kind, weights, 3), np.float64) for weights in (np.square(noise), np.ones(noise.size))]
+
+
+SCALE: tuple[Check, ...] = (NoiseScale(), NoiseByRound(), NoiseByLayer(), NoiseByCoordinate())

@@ -1,0 +1,240 @@
+"""The noise is new in every round and independent across coordinates, and nothing of earlier rounds comes back.
+
+symbol   here     meaning
+L        LAGS     rounds that are compared one by one; older ones are summed in blocks of 1, 2, 4, … times as many rounds
+m        WIDTH    coordinates of which that many rounds are kept
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from coalmine.conformance import totals
+from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
+from coalmine.conformance.laws import Tail, chi_square, cosine, normal, poisson_above, shifted_products, worst
+from coalmine.conformance.noise_shape import GRAIN
+from coalmine.conformance.residual import window
+from coalmine.contracts import Array, Finding, NotTested, Vector
+
+LAGS = 32
+WIDTH = 8192
+_BLOCKS = 24  # of doubling length: 32 · 2^24 rounds
+
+
+def remember(memory: Memory, row: Vector) -> None:
+    """Keep the last rounds; what falls out goes into blocks that double like the digits of a binary number."""
+    kept, count = memory["kept"], int(memory["count"][0])
+    place = count % LAGS
+    if count >= LAGS:
+        carry = kept[place].copy()
+        for block, filled in enumerate(memory["filled"]):
+            if not filled:
+                memory["blocks"][block], memory["filled"][block] = carry, True
+                break
+            carry += memory["blocks"][block]
+            memory["filled"][block] = False
+    kept[place] = row
+    memory["count"] += 1
+
+
+def past(memory: Memory) -> tuple[Array, list[str]]:
+    """The last rounds, the latest first, then the blocks of older ones; and what they are."""
+    count = int(memory["count"][0])
+    recent = min(count, LAGS)
+    order = [(count - 1 - lag) % LAGS for lag in range(recent)]
+    blocks = np.flatnonzero(memory["filled"])
+    names = [f"{lag + 1} rounds before" for lag in range(recent)] + [f"a block of {2**block} rounds" for block in blocks]
+    return np.concatenate([memory["kept"][order], memory["blocks"][blocks]]), names
+
+
+def empty(coordinates: int) -> Memory:
+    """Nothing kept yet."""
+    width = min(coordinates, WIDTH)
+    return {
+        "kept": np.zeros((LAGS, width), np.float32),
+        "blocks": np.zeros((0, width), np.float32),
+        "filled": np.zeros(0, np.bool_),
+        "count": np.zeros(1, np.int64),
+        "lags": np.zeros((2, LAGS)),  # sums of scores, and of how many
+        "worst": np.zeros(3),  # largest score, its round, its place in the past
+        "tried": np.zeros(1),
+    }
+
+
+def grow(memory: Memory) -> None:
+    """Room for one more block, when all are full."""
+    if int(memory["count"][0]) >= LAGS and memory["filled"].all() and memory["filled"].size < _BLOCKS:
+        memory["blocks"] = np.vstack([memory["blocks"], np.zeros((1, memory["kept"].shape[1]), np.float32)])
+        memory["filled"] = np.append(memory["filled"], False)
+
+
+def compare(memory: Memory, row: Vector, number: int) -> None:
+    """Scores of a row against all that is remembered: cosines times the root of the dimension."""
+    rows, _ = past(memory)
+    if not rows.shape[0]:
+        return
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    there = lengths > 0
+    products = np.einsum("ij,j->i", rows, row, dtype=np.float64)
+    scores = np.where(there, products / np.where(there, lengths * np.linalg.norm(row), 1.0), 0.0) * math.sqrt(row.size)
+    recent = min(int(memory["count"][0]), LAGS)
+    memory["lags"][:, :recent] += [scores[:recent], there[:recent]]
+    memory["tried"] += there.sum()
+    largest = int(np.argmax(np.abs(scores)))
+    if abs(scores[largest]) > abs(memory["worst"][0]):
+        memory["worst"] = np.array([scores[largest], number, largest], dtype=np.float64)
+
+
+def pair_tails(memory: Memory) -> list[Tail]:
+    """The largest cosine, and the sum of cosines of every lag."""
+    score, number, place = memory["worst"].tolist()
+    width = memory["kept"].shape[1]
+    tail = cosine(min(abs(score) / math.sqrt(width), 1.0), width)
+    earlier = f"{int(place) + 1} before it" if place < LAGS else "an older one"
+    tails = [Tail(min(1.0, tail * float(memory["tried"][0])), where=f"round {int(number) + 1} and {earlier}")]
+    sums, counts = memory["lags"]
+    lags = [normal(sums[lag] / math.sqrt(counts[lag]), f"lag {lag + 1}") for lag in np.flatnonzero(counts)]
+    return [*tails, worst(lags)]
+
+
+class NoiseFresh:
+    """Cosines of all pairs of rounds, of every lag together, of all pairs at every shift; values that come back permuted."""
+
+    key: ClassVar[str] = "noise-fresh"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where noise is claimed."""
+        return needs_noise(subject)
+
+    def init(self, subject: Subject) -> Memory:
+        """What is kept of the last rounds, and the values of the first and the last one."""
+        return {**empty(subject.dim), "values": np.zeros((0, min(subject.dim, WIDTH))), "again": np.zeros((2, 2))}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round."""
+        noise = seen.shaped
+        if noise is None:
+            return
+        taken = noise.values[window(noise.values.size, WIDTH)]
+        _fit(memory, taken.size)
+        row = (taken / noise.spread).astype(np.float32)
+        compare(memory, row, seen.seen.round)
+        self._same_values(memory, np.sort(np.abs(taken)), max(GRAIN, 16 * noise.rounding), noise.spread)
+        grow(memory)
+        remember(memory, row)
+
+    def _same_values(self, memory: Memory, values: Array, grain: float, spread: float) -> None:
+        """Values of the first and of the last round that occur again; first and last are both the last one at first."""
+        for place, before in enumerate(memory["values"]):
+            near = np.searchsorted(before, values)
+            gap = np.minimum(
+                np.abs(before[np.minimum(near, before.size - 1)] - values), np.abs(before[np.maximum(near - 1, 0)] - values)
+            )
+            expected = 2 * grain * values.size**2 / math.sqrt(math.pi) / min(spread, 1.0)
+            memory["again"][place] += [np.count_nonzero(gap < grain), expected + values.size**2 * 2.0**-22]
+        memory["values"] = np.stack([values if not memory["values"].size else memory["values"][0], values])
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """The worst of all; `measured` is the largest mean cosine of a lag."""
+        rounds = int(shared["rounds"][1])
+        if int(memory["count"][0]) < 2:
+            return NotTested(self.key, "one-round" if rounds else "noise-too-small")
+        tails = [*pair_tails(memory), self._shifted(shared, rounds)]
+        tails += [Tail(poisson_above(*row), where="the same values in another order") for row in memory["again"].tolist()]
+        sums, counts = memory["lags"]
+        cosines = sums / np.maximum(counts, 1.0) / math.sqrt(memory["kept"].shape[1])
+        measured = float(cosines[int(np.argmax(np.abs(cosines)))])
+        return found(self.key, worst(tails), claimed=0.0, measured=measured, rounds_compared=min(rounds, LAGS))
+
+    def _shifted(self, shared: Memory, rounds: int) -> Tail:
+        between = totals.between_rounds(shared)
+        counts = totals.products(shared["sum"].size, between.size)
+        scores = np.abs(between[1:]) / np.sqrt(counts[1:] * rounds * (rounds - 1))
+        shift = int(np.argmax(scores)) + 1
+        tail = shifted_products(float(scores[shift - 1] * math.sqrt(counts[shift])), float(counts[shift]))
+        return Tail(min(1.0, tail * (between.size - 1)), where=f"shifted by {shift} coordinates")
+
+
+class NoiseIndependent:
+    """Autocorrelation within rounds, at every shift: tiles of any period, one vector for all layers."""
+
+    key: ClassVar[str] = "noise-independent"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where noise is claimed."""
+        return needs_noise(subject)
+
+    def init(self, subject: Subject) -> Memory:
+        """Nothing beside the totals."""
+        return {}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """The power of every round is in `totals`."""
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """The largest autocorrelation."""
+        rounds = int(shared["rounds"][1])
+        if not rounds:
+            return NotTested(self.key, "noise-too-small")
+        within = totals.within_rounds(shared)
+        counts = totals.products(shared["sum"].size, within.size) * rounds
+        scores = np.abs(within[1:]) / np.sqrt(counts[1:])
+        shift = int(np.argmax(scores)) + 1
+        tail = shifted_products(float(within[shift]), float(counts[shift]))
+        where = f"coordinates {shift} apart"
+        measured = float(within[shift] / counts[shift])
+        return found(self.key, Tail(min(1.0, tail * (within.size - 1)), where=where), claimed=0.0, measured=measured)
+
+
+class EarlierRounds:
+    """Inner products of the noise with the sums of earlier rounds, one by one and all together."""
+
+    key: ClassVar[str] = "earlier-rounds"
+
+    def applies(self, subject: Subject) -> str | None:
+        """Where noise is claimed."""
+        return needs_noise(subject)
+
+    def init(self, subject: Subject) -> Memory:
+        """What is kept of the last sums; all of them added up; scores with that: sum of squares, sum, number."""
+        return {**empty(subject.dim), "earlier": np.zeros(subject.dim, np.float32), "together": np.zeros(3)}
+
+    def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
+        """One round: first the noise against the past, then this round's sum joins it."""
+        if seen.total is None:
+            return
+        taken = window(seen.total.size, WIDTH)
+        _fit(memory, taken.size)
+        if memory["earlier"].size != seen.total.size:
+            memory["earlier"] = np.zeros(seen.total.size, np.float32)
+        noise = seen.shaped
+        if noise is not None and int(memory["count"][0]):
+            compare(memory, (noise.values[taken] / noise.spread).astype(np.float32), seen.seen.round)
+            length = float(np.sqrt(np.einsum("i,i->", memory["earlier"], memory["earlier"], dtype=np.float64)))
+            if length > 0:
+                score = float(np.einsum("i,i->", memory["earlier"], noise.values)) / length / noise.spread
+                memory["together"] += [score**2, score, 1.0]
+        grow(memory)
+        remember(memory, seen.total[taken].astype(np.float32))
+        memory["earlier"] += seen.total
+
+    def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
+        """The worst of all."""
+        squares, total, count = memory["together"].tolist()
+        if not count:
+            return NotTested(self.key, "no-residual" if not int(memory["count"][0]) else "one-round")
+        tails = [*pair_tails(memory), normal(total / math.sqrt(count)), Tail(min(1.0, 2 * min(chi_square(squares, count))))]
+        return found(self.key, worst(tails), claimed=0.0, measured=total / count)
+
+
+def _fit(memory: Memory, width: int) -> None:
+    """Of a part of the coordinates less is kept than was prepared for."""
+    if memory["kept"].shape[1] != width:
+        memory["kept"] = np.zeros((LAGS, width), np.float32)
+        memory["blocks"] = np.zeros((0, width), np.float32)
+
+
+STRUCTURE: tuple[Check, ...] = (NoiseFresh(), NoiseIndependent(), EarlierRounds())

@@ -1,0 +1,167 @@
+"""From an observed round to its noise, made standard normal by the description (and by nothing that the code says of itself).
+
+    e_t = n · release_t − sum of the contributions after clipping         n as the description divides
+    z_t = e_t / (multiplier · C_t)                                        one server, the same noise everywhere
+    z_t = whitened by the strategy                                        noise that is correlated over rounds
+    z_t = (floor · I + F Fᵀ)^(-1/2) e_t                                   a covariance that was promised for this round
+    z_t = e_t / (multiplier · C_t · sqrt(contributors / honest))          clients that add a part each
+
+Where contributions are not known, or only a floor of the covariance is promised, z_t is at least as large as noise would be.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coalmine.conformance.check import Memory, Moments, Round, RoundNoise, Subject
+from coalmine.contracts import Array, AtLeast, ByClients, IndexArray, LowRank, Observed, State
+
+LEAST_NOISE = 1e-3  # rounding above this share of a standard deviation: nothing is said about the noise
+MOST_MEMORY = 8  # vectors that whitening may keep of all coordinates; beyond, a part of the coordinates is looked at
+PART = 4096  # coordinates of that part
+BLOCK = 1 << 15
+
+
+def window(dim: int, size: int, pieces: int = 64) -> IndexArray:
+    """At most `size` coordinates, in pieces that are spread evenly over all of them."""
+    if dim <= size:
+        return np.arange(dim)
+    starts = np.linspace(0, dim - size // pieces, pieces).astype(np.int64)
+    return (starts[:, None] + np.arange(size // pieces)[None]).ravel()
+
+
+def layers_of(subject: Subject) -> dict[str, slice]:
+    """The layers in their order if they cover everything, else everything as one."""
+    ordered = sorted(subject.groups.items(), key=lambda item: item[1].start)
+    edges = [0, *(place.stop for _, place in ordered)]
+    whole = edges[-1] == subject.dim and all(place.start == edge for (_, place), edge in zip(ordered, edges, strict=False))
+    return dict(ordered) if whole else {"all": slice(0, subject.dim)}
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """How rounds become noise, for one description."""
+
+    subject: Subject
+
+    @property
+    def coordinates(self) -> IndexArray | None:
+        """Those that are looked at; None: all."""
+        noise = self.subject.description.noise
+        if noise is None or self.subject.description.fresh:
+            return None
+        memory = getattr(noise.rounds, "memory", None)
+        small = memory is not None and memory <= MOST_MEMORY
+        return None if small or self.subject.dim <= PART else window(self.subject.dim, PART)
+
+    @property
+    def places(self) -> tuple[Any, ...]:
+        """The layers, as slices or as lists of coordinates among those that are looked at."""
+        groups, taken = layers_of(self.subject).values(), self.coordinates
+        if taken is None:
+            return tuple(groups)
+        inside = [np.searchsorted(taken, [place.start, place.stop]) for place in groups]
+        return tuple(slice(int(first), int(end)) for first, end in inside)
+
+    def round(self, memory: Memory, seen: Observed) -> Round:
+        """What all checks need to know of a round; what whitening keeps is in `memory`."""
+        description = self.subject.description
+        clip = seen.release.clip_norm if seen.public is None else seen.public.clip_norm
+        divisor = self._divisor(seen)
+        total = part = None
+        if seen.others is not None:
+            part = None if seen.canaries.part is None else self._taken(seen.canaries.part) * (seen.release.denominator / clip)
+            total = self._taken(seen.others) * (seen.release.denominator / clip) + (0.0 if part is None else part)
+        about = Round(seen, clip, divisor, None, total, part)
+        if not description.has_noise:
+            return about
+        noise = self._noise(memory, seen, about)
+        return Round(seen, clip, divisor, noise, total, part, self._bare(seen, about))
+
+    def _noise(self, memory: Memory, seen: Observed, about: Round) -> RoundNoise | None:
+        released = self._taken(seen.release.vector)
+        residual = released * (about.denominator / about.clip_norm)
+        told = self.subject.description.noise
+        assert told is not None
+        precision = float(np.finfo(seen.release.vector.dtype).eps)
+        rounding = precision * float(np.sqrt(np.mean(np.square(residual)))) / told.multiplier
+        if not rounding <= LEAST_NOISE:
+            return None
+        at_least = about.total is None
+        if about.total is not None:
+            residual -= about.total
+        z, floor_only = self._standardised(memory, residual, seen, about)
+        if seen.canaries.fitted:  # the span of the canaries was projected out
+            z *= math.sqrt(self.subject.dim / max(self.subject.dim - seen.canaries.indices.size, 1))
+        return RoundNoise(z, _moments(z, self.places), at_least or floor_only, rounding)
+
+    def _bare(self, seen: Observed, about: Round) -> Array | None:
+        """The noise that is added to the clients alone, where a release of them was made for that."""
+        told = self.subject.description.noise
+        fixed = self.subject.description.denominator == "expected" and seen.covariance is None
+        if seen.bare is None or about.total is None or told is None or told.coordinates.kind != "isotropic" or not fixed:
+            return None
+        clients = about.total - (0.0 if about.canaries is None else about.canaries)
+        return np.asarray((self._taken(seen.bare) * (about.denominator / about.clip_norm) - clients) / told.multiplier)
+
+    def _standardised(self, memory: Memory, residual: Array, seen: Observed, about: Round) -> tuple[Array, bool]:
+        """(standard normal under the description, whether it may be larger)."""
+        told = self.subject.description.noise
+        assert told is not None
+        spread, more = told.multiplier * math.sqrt(seen.releases), False
+        if seen.covariance is not None and self.coordinates is None:
+            return _whitened(residual * about.clip_norm, seen.covariance), False
+        if isinstance(told.coordinates, AtLeast):
+            spread, more = told.coordinates.floor * math.sqrt(seen.releases), True
+        elif told.coordinates.kind != "isotropic":
+            more = True
+        if isinstance(told.added_by, ByClients):
+            spread *= math.sqrt((told.added_by.honest if seen.count is None else seen.count) / told.added_by.honest)
+            more = more or seen.count is None
+        z = residual / spread
+        if not self.subject.description.fresh:
+            kept: State = dict(memory)
+            rows, kept = told.rounds.whiten(z[None], kept)
+            memory.clear()
+            memory.update({name: np.asarray(value) for name, value in kept.items()})
+            z = np.asarray(rows[0], dtype=np.float64)
+        return z, more
+
+    def _divisor(self, seen: Observed) -> float:
+        rule = self.subject.description.denominator
+        if rule == "none":
+            return 1.0
+        if rule == "realised":
+            return float(max(seen.count, 1)) if seen.count is not None else seen.release.denominator
+        return seen.release.denominator if seen.public is None else seen.public.denominator
+
+    def _taken(self, vector: Any) -> Array:
+        taken = self.coordinates
+        return np.array(vector if taken is None else vector[taken], dtype=np.float64)
+
+
+def _whitened(residual: Array, covariance: LowRank) -> Array:
+    """(floor · I + F Fᵀ)^(-1/2) residual."""
+    floor = math.sqrt(covariance.floor)
+    directions, sizes, _ = np.linalg.svd(covariance.factors, full_matrices=False)
+    inside = directions.T @ residual
+    return np.asarray(residual / floor + directions @ ((1 / np.sqrt(covariance.floor + sizes**2) - 1 / floor) * inside))
+
+
+def _moments(values: Array, places: tuple[Any, ...]) -> Moments:
+    """Sums of powers by layer, block by block, so that all steps happen in the cache."""
+    sizes, sums = np.zeros(len(places)), np.zeros((4, len(places)))
+    for number, place in enumerate(places):
+        for start in range(place.start, place.stop, BLOCK):
+            part = values[start : min(start + BLOCK, place.stop)]
+            squares = part * part
+            sums[0, number] += part.sum()
+            sums[1, number] += squares.sum()
+            sums[2, number] += float(np.einsum("i,i->", squares, part))
+            sums[3, number] += float(np.einsum("i,i->", squares, squares))
+        sizes[number] = place.stop - place.start
+    return Moments(sizes, sums)

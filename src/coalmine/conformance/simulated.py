@@ -1,0 +1,55 @@
+"""Rounds of the mechanism that a description tells of, without any training: for calibration of the tests themselves.
+
+Sums of clients and canaries are random vectors of realistic lengths. Noise comes from streams whose keys are hashes: simulated
+noise from a small seed of a common generator would be found out (`coalmine.conformance.guesses`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from coalmine._random import stream
+from coalmine.conformance.battery import Battery
+from coalmine.conformance.check import Check, Subject
+from coalmine.contracts import Array, Compared, Conformance, IndexArray, Observed, Public, Release, RoundCanaries
+
+COHORT, CANARIES = 50, 20
+Fault = Callable[[Array, int], Array]  # (standard normal noise, round) to what is added instead
+
+
+def rounds_of(subject: Subject, seed: int, fault: Fault | None = None) -> Iterator[Observed]:
+    """Correct rounds, or rounds whose noise has a fault."""
+    told, dim, clip, divisor = subject.description.noise, subject.dim, 1.0, float(COHORT + CANARIES)
+    assert told is not None
+    drawn: Iterator[IndexArray] | None = None
+    if subject.participation is not None:
+        streams = partial(stream, seed, "cohorts")
+        drawn = subject.participation.cohorts(subject.population, subject.rounds, streams)
+    for number in range(subject.rounds):
+        rng = stream(seed, "simulated round", number)
+        clients = rng.standard_normal(dim) * (0.2 * COHORT / np.sqrt(dim))
+        canaries = rng.standard_normal(dim) * np.sqrt(CANARIES / dim)
+        noise = rng.standard_normal(dim)
+        noise = told.multiplier * clip * (noise if fault is None else fault(noise, number))
+        release = (clients + canaries + noise) / divisor
+        yield Observed(
+            round=number,
+            release=Release(number, release, clip, divisor),
+            canaries=RoundCanaries(np.arange(CANARIES), None, canaries / divisor),
+            others=clients / divisor,
+            public=Public(number, clip, divisor),
+            samples=tuple(Compared(2.0, 1.0, 0.0) for _ in range(4)),
+            cohort=None if drawn is None else next(drawn),
+            count=COHORT + CANARIES,
+        )
+
+
+def simulate(subject: Subject, checks: tuple[Check, ...], seed: int, fault: Fault | None = None) -> Conformance:
+    """All tests of one simulated run."""
+    battery = Battery(subject, checks)
+    for seen in rounds_of(subject, seed, fault):
+        battery.observe(seen)
+    return battery.conclude()

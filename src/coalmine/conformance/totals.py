@@ -1,0 +1,79 @@
+"""What several checks remember together, so that it is kept once: three vectors of the size of the model.
+
+squares   Σ_t z²            by coordinate, chi-square with a degree of freedom for every round
+sum       Σ_t z / |z|_rms   by coordinate, normal with a variance of 1 for every round
+power     Σ_t |FFT z|²      whose inverse transform is the autocorrelation at every shift, of all rounds together
+
+In the power of `sum`, every pair of rounds meets at every shift: |FFT Σ_t z_t|² = Σ_t |FFT z_t|² + Σ_(s≠t) …, so that noise
+which comes back, shifted or not, in any other round is found by one further transform at the end.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import fft
+
+from coalmine.conformance.check import Memory, Round
+from coalmine.contracts import Array
+
+
+def init(coordinates: int) -> Memory:
+    """Nothing yet."""
+    length = fft.next_fast_len(coordinates, True)
+    return {
+        "squares": np.zeros(coordinates, np.float32),
+        "sum": np.zeros(coordinates, np.float32),
+        "power": np.zeros(length // 2 + 1, np.float32),
+        "rounds": np.zeros(2, np.int64),  # with noise; with noise whose shape can be tested
+    }
+
+
+def observe(memory: Memory, seen: Round) -> None:
+    """One round."""
+    if seen.noise is None:
+        return
+    memory["squares"] += np.square(seen.noise.values)
+    memory["rounds"][0] += 1
+    shaped = seen.shaped
+    if shaped is None:
+        return
+    scaled = (shaped.values / shaped.spread).astype(np.float32)
+    memory["sum"] += scaled
+    transformed = fft.rfft(scaled, transform_length(scaled.size))
+    memory["power"] += transformed.real**2 + transformed.imag**2
+    memory["rounds"][1] += 1
+
+
+def transform_length(coordinates: int) -> int:
+    """Of the transforms: zeros are added up to a length that is quick."""
+    return int(fft.next_fast_len(coordinates, True))
+
+
+def within_rounds(memory: Memory) -> Array:
+    """By shift, the sum over rounds and coordinates of z_i z_(i + shift)."""
+    return _inverse(memory["power"].astype(np.float64), memory["sum"].size)
+
+
+def between_rounds(memory: Memory) -> Array:
+    """By shift, the sum over ordered pairs of different rounds of z_(s, i) z_(t, i + shift)."""
+    length = transform_length(memory["sum"].size)
+    together = fft.rfft(memory["sum"].astype(np.float64), length)
+    return _inverse(np.square(np.abs(together)) - memory["power"], memory["sum"].size)
+
+
+def products(coordinates: int, shifts: int) -> Array:
+    """By shift, how many pairs of coordinates are that far apart on a circle of the transform's length."""
+    length, shift = transform_length(coordinates), np.arange(shifts)
+    return _once(np.maximum(coordinates - shift, 0.0) + np.maximum(coordinates - (length - shift), 0.0), length)
+
+
+def _inverse(power: Array, coordinates: int) -> Array:
+    length = transform_length(coordinates)
+    return _once(fft.irfft(power, length)[: length // 2 + 1], length)
+
+
+def _once(by_shift: Array, length: int) -> Array:
+    """Half way round the circle, every pair was met twice."""
+    if length % 2 == 0 and by_shift.size == length // 2 + 1:
+        by_shift[-1] /= 2
+    return by_shift

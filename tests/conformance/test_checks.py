@@ -1,0 +1,193 @@
+"""Clipping, cohorts, quantiles and state: exact cases, by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from coalmine._random import stream
+from coalmine.conformance import CHECKS, Battery, Subject, compare
+from coalmine.conformance.simulated import rounds_of
+from coalmine.contracts import (
+    ByClients,
+    Clip,
+    Description,
+    Extra,
+    LowRank,
+    Noise,
+    Observed,
+    Public,
+    Release,
+    RoundCanaries,
+)  # fmt: skip
+from coalmine.participation import Epochs, FixedSize, MinSeparation, Poisson
+
+DESCRIPTION = Description(Clip(1.0), Noise(0.5, 0.5))
+
+
+def test_a_contribution_is_compared_with_the_clip_of_its_update():
+    update = np.array([3.0, 4.0])
+    right = compare(update, update / 5, Clip(1.0), 1.0, {})
+    assert (right.sent, right.kept) == (5.0, 1.0) and right.difference < 1e-12
+    twice = compare(update, update * 0.4, Clip(1.0), 1.0, {})
+    assert math.isclose(twice.kept, 2.0) and math.isclose(twice.difference, 1.0)
+    short = compare(update / 10, update / 10, Clip(1.0), 1.0, {})
+    assert short.difference == 0 and short.kept == 0.5
+    layers = {"a": slice(0, 1), "b": slice(1, 2)}
+    by_layer = compare(update, np.array([1.0, 2.0]), Clip((1.0, 2.0), over="layer"), math.sqrt(5), layers)
+    assert by_layer.difference == 0 and math.isclose(by_layer.kept, 1.0)
+    assert compare(update, np.array([1.0, 1.0]), Clip(1.0, over="coordinate"), 1.0, {}).difference == 0
+    assert compare(update, update, Clip(1.0, over="example"), 1.0, {}) is None
+
+
+def run_cohorts(claimed, done, population=200, rounds=24, seed=1 << 80):
+    subject = Subject(DESCRIPTION, 300, participation=claimed, population=population, rounds=rounds)
+    battery = Battery(subject, tuple(check for check in CHECKS if check.key == "cohorts"))
+    drawn = done.cohorts(population, rounds, seed) if hasattr(done, "cohorts") else done
+    for number, cohort in enumerate(drawn):
+        release = Release(number, np.zeros(300), 1.0, 1.0)
+        battery.observe(Observed(number, release, RoundCanaries(np.zeros(0, np.int64)), cohort=np.asarray(cohort)))
+    return battery.conclude().finding("cohorts")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [Poisson(0.25, 24), FixedSize(50, 200, 24), Epochs(6), MinSeparation(3, 50, 24)],
+    ids=lambda each: type(each).__name__,
+)
+def test_cohorts_that_are_drawn_as_claimed_pass(pattern):
+    assert not run_cohorts(pattern, pattern).deviates
+
+
+@pytest.mark.parametrize(
+    ("claimed", "done"),
+    [
+        (Poisson(0.25, 24), Epochs(6)),
+        (Poisson(0.25, 24), Poisson(0.3, 24)),
+        (Poisson(0.25, 24), FixedSize(50, 200, 24)),
+        (Poisson(0.25, 24), [stream(1 << 81, t // 4).permutation(200)[:50] for t in range(24)]),
+        (FixedSize(50, 200, 24), Epochs(6)),
+        (FixedSize(50, 200, 24), Poisson(0.25, 24)),
+        (FixedSize(50, 200, 24), [np.append(0, 1 + stream(1 << 82, t).permutation(199)[:49]) for t in range(24)]),
+        (Epochs(6), FixedSize(50, 200, 24)),
+        (MinSeparation(3, 50, 24), FixedSize(50, 200, 24)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_cohorts_that_are_drawn_otherwise_are_found(claimed, done):
+    assert run_cohorts(claimed, done).deviates
+
+
+def quantile(spread, rounds=12, seed=1 << 83):
+    extra = Extra("quantile", 5.0, target=0.5, rate=0.2)
+    subject = Subject(Description(Clip(None), Noise(1.0, 1.0), extras=(extra,)), 300, rounds=rounds)
+    battery, clip, rng = (
+        Battery(subject, tuple(each for each in CHECKS if each.key == "quantile-noise")),
+        1.0,
+        stream(seed, str(spread)),
+    )
+    for number in range(rounds):
+        seen = Observed(
+            number, Release(number, np.zeros(300), clip, 100.0), RoundCanaries(np.zeros(0, np.int64)),
+            public=Public(number, clip, 100.0), count=100, unclipped=40,
+        )  # fmt: skip
+        battery.observe(seen)
+        share = min(max((40 - 50 + spread * rng.standard_normal()) / 100 + 0.5, 0.0), 1.0)
+        clip *= math.exp(-0.2 * (share - 0.5))
+    return battery.conclude().finding("quantile-noise")
+
+
+def test_the_noise_of_a_quantile_is_read_off_the_clip_norms():
+    assert not quantile(5.0).deviates and 2 < quantile(5.0).measured < 10
+    assert quantile(0.0).side == "less" and quantile(0.5).side == "less" and quantile(50.0).deviates
+
+
+def test_state_goes_through_arrays_and_back():
+    subject = Subject(DESCRIPTION, 3000, {"a": slice(0, 1000), "b": slice(1000, 3000)}, rounds=40)
+    whole, first = Battery(subject, CHECKS), Battery(subject, CHECKS)
+    seen = list(rounds_of(subject, 1 << 84))
+    for each in seen:
+        whole.observe(each)
+    for each in seen[:37]:
+        first.observe(each)
+    second = Battery(subject, CHECKS, {name: value.copy() for name, value in first.state.items()})
+    for each in seen[37:]:
+        second.observe(each)
+    assert second.conclude() == whole.conclude()
+    assert {name: value.tobytes() for name, value in second.state.items()} == {
+        name: value.tobytes() for name, value in whole.state.items()
+    }  # fmt: skip
+
+
+def test_state_does_not_grow_with_rounds_but_for_a_few_numbers():
+    subject = Subject(DESCRIPTION, 500, rounds=200)
+    battery, sizes = Battery(subject, CHECKS), []
+    for each in rounds_of(subject, 1 << 85):
+        battery.observe(each)
+        sizes.append(sum(value.nbytes for value in battery.state.values()))
+    assert sizes[-1] - sizes[99] < 100 * 64 + 3 * 4 * 500  # a row of numbers for every round; a block for every doubling
+
+
+def battery_of(description, released, total, **more):
+    subject = Subject(description, total.size, rounds=4)
+    battery = Battery(subject, CHECKS)
+    for number in range(4):
+        battery.observe(
+            Observed(
+                number,
+                Release(number, released(number), 1.0, 1.0),
+                RoundCanaries(np.zeros(0, np.int64)),
+                others=total,
+                public=Public(number, 1.0, 1.0),
+                **more,
+            )
+        )
+    return battery.conclude()
+
+
+def test_noise_of_clients_is_tested_against_what_they_add_together():
+    description = Description(Clip(1.0), Noise(2.0, 2.0, added_by=ByClients(8, 8)))
+    total = stream(1 << 86, "sum").standard_normal(5000)
+    spread = 2.0 * math.sqrt(32 / 8)
+    for factor, deviates in ((1.0, False), (0.9, True)):
+        found = battery_of(
+            description, lambda t, f=factor: total + f * spread * stream(1 << 86, t).standard_normal(5000), total, count=32
+        )
+        assert found.finding("noise-scale").deviates == deviates
+
+
+def test_a_promised_covariance_is_whitened():
+    factors = stream(1 << 87, "factors").standard_normal((5000, 3))
+    total = np.zeros(5000)
+
+    def released(number):
+        rng = stream(1 << 87, number)
+        return 0.5 * rng.standard_normal(5000) + factors @ rng.standard_normal(3)
+
+    found = battery_of(DESCRIPTION, released, total, covariance=LowRank(0.25, factors))
+    assert not found.deviations
+    assert battery_of(DESCRIPTION, released, total, covariance=LowRank(0.36, factors)).deviations
+
+
+def test_releases_in_single_precision_are_no_deviation():
+    total = stream(1 << 88, "sum").standard_normal(50_000)
+    found = battery_of(DESCRIPTION, lambda t: (total + 0.5 * stream(1 << 88, t).standard_normal(50_000)).astype("f4"), total)
+    assert not found.deviations
+
+
+def test_noise_within_the_rounding_is_not_tested():
+    total = 1e5 * stream(1 << 89, "sum").standard_normal(5000)
+    found = battery_of(DESCRIPTION, lambda t: (total + 0.5 * stream(1 << 89, t).standard_normal(5000)).astype("f4"), total)
+    assert {each.code for each in found.not_tested if each.key == "noise-scale"} == {"noise-too-small"}
+
+
+def test_where_contributions_are_not_known_only_too_little_noise_is_found():
+    subject = Subject(DESCRIPTION, 5000, rounds=4)
+    for scale, deviates in ((1.0, False), (3.0, False), (0.9, True)):
+        battery = Battery(subject, CHECKS)
+        for number in range(4):
+            noise = 0.5 * scale * stream(1 << 92, number).standard_normal(5000)
+            battery.observe(Observed(number, Release(number, noise, 1.0, 1.0), RoundCanaries(np.zeros(0, np.int64))))
+        found = battery.conclude()
+        assert found.finding("noise-scale").deviates == deviates and found.finding("noise-scale").measured is None
+        assert "noise-gaussian" in {each.key for each in found.not_tested}

@@ -1,0 +1,50 @@
+"""Correct runs: false alarms of the whole family and of every check. `make conformance` is the long version."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom, kstest
+
+from coalmine.conformance import CHECKS, Subject
+from coalmine.conformance.simulated import simulate
+from coalmine.contracts import Clip, Description, Noise
+from coalmine.participation import Poisson
+
+FALSE_ALARM = 1e-6  # each test of this file fails by chance once in a million
+RUNS = 100
+CONTINUOUS = ("noise-scale", "canaries-whole")  # checks that are one statistic: their p-values are uniform
+
+
+@pytest.fixture(scope="module")
+def findings():
+    """By check, the p-values of correct runs; and those of the family."""
+    groups = {"first": slice(0, 1500), "second": slice(1500, 1600), "third": slice(1600, 4000)}
+    subject = Subject(
+        Description(Clip(1.0), Noise(0.5, 0.5)), 4000, groups, participation=Poisson(0.25, 6), population=200, rounds=6
+    )
+    by_check, family = {}, []
+    for run in range(RUNS):
+        found = simulate(subject, CHECKS, 7_000_000_000 + run)
+        family.append(found.p_value)
+        for each in found.findings:
+            by_check.setdefault(each.key, []).append(each.p_value)
+    return by_check, np.array(family)
+
+
+def test_the_family_alarms_no_more_often_than_it_says(findings):
+    for level in (0.05, 0.2):
+        assert (findings[1] <= level).sum() <= binom.ppf(1 - FALSE_ALARM, RUNS, level)
+
+
+def test_every_check_alarms_no_more_often_than_it_says(findings):
+    for key, values in findings[0].items():
+        for level in (0.02, 0.1, 0.3):
+            assert (np.array(values) <= level).sum() <= binom.ppf(1 - FALSE_ALARM, RUNS, level), key
+
+
+def test_p_values_of_single_statistics_are_uniform(findings):
+    for key in CONTINUOUS:
+        assert kstest(findings[0][key], "uniform").pvalue > FALSE_ALARM, key
+
+
+def test_every_sentence_but_the_quantile_was_tested(findings):
+    assert set(findings[0]) == {check.key for check in CHECKS} - {"quantile-noise"}

@@ -1,0 +1,90 @@
+"""What a clumsy user types: numbers that would take all memory or all day, and files in the way."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import coalmine
+from coalmine import _validate
+from coalmine.accounting.claims import plain_gaussian
+from coalmine.accounting.events import event_of
+from coalmine.errors import CoalmineError, RunDirectoryError
+from coalmine.estimators.power import Design, best_guesses, plan
+from coalmine.mechanisms import Gaussian
+from coalmine.participation import FixedSize, MinSeparation, Poisson
+from coalmine.runs import RunDirectory
+from coalmine.training.work import contribute
+
+
+@pytest.mark.parametrize("design", [Design(1_000_000_000), Design(10, 1_000_000_000)])
+def test_a_plan_has_a_limit(design):
+    with pytest.raises(ValueError, match="at most 1,000,000"):
+        plan(3.0, delta=1e-6, design=design)
+
+
+def test_guesses_of_many_coins_are_those_of_fewer():
+    few, many = (best_guesses(count, 3.0, delta=1e-6)[0].total / count for count in (200_000, 1_000_000))
+    assert few == many
+
+
+@pytest.mark.parametrize("made", [lambda n: Poisson(0.5, n), lambda n: FixedSize(1, 9, n), lambda n: MinSeparation(2, 1, n)])
+def test_rounds_have_a_limit(made):
+    with pytest.raises(ValueError, match="at most 10,000,000"):
+        made(10**12)
+    assert made(_validate.MOST_ROUNDS).rounds == _validate.MOST_ROUNDS
+
+
+def test_very_long_runs_are_accounted_without_a_grid():
+    long = Poisson(0.5, 10_000_000)
+    assert coalmine.claim(long, noise_multiplier=100.0, delta=1e-5).accountant.endswith("RDP")
+    with pytest.raises(ValueError, match="use accountant='rdp'"):
+        event_of(plain_gaussian(1.0), long, accountant="pld")
+
+
+@pytest.mark.parametrize("clip_norm", [1e-30, 1e-13, 1e13, float("inf"), 0.0])
+def test_clip_norms_that_single_precision_cannot_hold(clip_norm):
+    with pytest.raises(ValueError, match="between 1e-12 and 1e\\+12"):
+        Gaussian(clip_norm=clip_norm, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize("kind", ["file", "fifo", "loop"])
+def test_a_run_directory_that_is_none(tmp_path, kind):
+    out = tmp_path / "out"
+    {"file": out.touch, "fifo": lambda: os.mkfifo(out), "loop": lambda: out.symlink_to(out)}[kind]()
+    with pytest.raises(RunDirectoryError, match="is not a directory"):
+        RunDirectory.create(out, config="", secret_seed=1)
+
+
+class Forgetful(Gaussian):
+    def client(self, update, public, examples=1):
+        super().client(update, public, examples)  # and the result is forgotten
+
+
+class Halved(Gaussian):
+    def client(self, update, public, examples=1):
+        return super().client(update[::2], public, examples)
+
+
+@pytest.mark.parametrize(("kind", "said"), [(Forgetful, "gave None"), (Halved, "shape \\(2,\\)")])
+def test_a_mechanism_that_returns_nothing_is_told_so(kind, said):
+    mechanism = kind(clip_norm=1.0, noise_multiplier=1.0)
+    public = mechanism.announce(mechanism.init(4), 0, 1.0)
+    with pytest.raises(CoalmineError, match=said):
+        contribute(mechanism, np.ones(4, dtype=np.float32), public, 1, None)
+
+
+def test_the_package_runs_as_a_module():
+    found = subprocess.run([sys.executable, "-m", "coalmine", "--version"], capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("coalmine ")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_an_interruption_before_anything_was_begun(tmp_path):
+    script = "import coalmine.cli.options as o, os, signal; o.run_config = lambda *a: os.kill(os.getpid(), signal.SIGINT); "
+    script += "import sys; sys.argv = ['coalmine', 'run', 'tiny']; from coalmine.__main__ import main; main()"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert found.returncode == 130
+    assert "Traceback" not in found.stderr
