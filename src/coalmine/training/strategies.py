@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 from coalmine.contracts import Caveat, Description
-from coalmine.mechanisms.strategies import CorrelatedStrategy
 from coalmine.runs import RunDirectory
 from coalmine.training.config import Config
 from coalmine.training.federation import Federation
@@ -39,14 +38,14 @@ def kept(directory: RunDirectory, config: Config) -> Config:
 def caveats(description: Description, rounds: int) -> list[Caveat]:
     """What correlated noise means for the final model, and for a denominator that varies."""
     design = description.design
-    if not isinstance(design, CorrelatedStrategy) or description.noise is None or not description.has_noise:
+    final: Any = getattr(design, "final_gap", None)
+    if design is None or final is None or description.noise is None or not description.has_noise:
         return []
     noise = description.noise.accounted
-    numbers = {"strategy": design.kind, "gap": design.final_gap / noise, "independent": 1 / (noise * math.sqrt(rounds))}
+    numbers = {"strategy": design.kind, "gap": final / noise, "independent": 1 / (noise * math.sqrt(rounds))}
     varies = [Caveat("correlated-denominator")] if description.denominator == "realised" else []
     return [Caveat("correlated-final", numbers), *varies]
 
 
 def _part(description: Description) -> Any:
-    noise = description.to_dict()["noise"] if isinstance(description.design, CorrelatedStrategy) else None
-    return None if noise is None else noise["rounds"]
+    return None if description.design is None else description.to_dict()["noise"]["rounds"]

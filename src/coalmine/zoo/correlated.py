@@ -285,8 +285,7 @@ class RestartForgetsBuffers(Replacing, Correlated):
 
     def correlated(self, number: int, dim: int, draw: Draw, state: State) -> tuple[Array, State]:
         """The noise of a round."""
-        strategy = self.strategy
-        assert isinstance(strategy, Banded)
+        strategy: Any = self.strategy
         half = -(-strategy.rounds // 2)
         # right: return super().correlated(number, dim, draw, state)
         return Restarted(strategy.rounds, Banded(half, strategy.values)).noise(number, dim, draw, state)
