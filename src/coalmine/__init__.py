@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from coalmine.nulls import CosineNull as CosineNull
     from coalmine.nulls import GaussianNull as GaussianNull
     from coalmine.nulls import MaxNull as MaxNull
+    from coalmine.participation.epochs import Epochs as Epochs
     from coalmine.participation.examples import ExamplePoisson as ExamplePoisson
-    from coalmine.participation.patterns import Epochs as Epochs
     from coalmine.participation.patterns import MinSeparation as MinSeparation
     from coalmine.participation.patterns import Once as Once
     from coalmine.participation.patterns import Periods as Periods
@@ -105,8 +105,9 @@ _HOMES = {
     "gaussian_pairs": ("pair_delta", "pair_epsilon", "renyi_divergence", "standard_pair"),
     "mechanisms.spectrum": ("leverages", "outside_span", "water_fill", "water_level"),
     "nulls": ("CosineNull", "GaussianNull", "MaxNull"),
+    "participation.epochs": ("Epochs",),
     "participation.examples": ("ExamplePoisson",),
-    "participation.patterns": ("Epochs", "MinSeparation", "Once", "Periods", "Repeated"),
+    "participation.patterns": ("MinSeparation", "Once", "Periods", "Repeated"),
     "participation.sampled": ("FixedSize", "Poisson"),
     "participation.trace": ("Trace",),
     "result": ("AuditResult",),

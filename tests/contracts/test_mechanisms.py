@@ -23,12 +23,14 @@ from coalmine.errors import NonFiniteError, RunDirectoryError
 from coalmine.mechanisms import (
     STRATEGIES,
     AdaptiveGaussian,
+    Correlated,
     Distributed,
     FixedPointSum,
     Gaussian,
     fingerprint,
     read_description,
 )
+from coalmine.mechanisms.strategies import Banded, Blt, Tree
 from coalmine.participation import Once
 from coalmine.report.page import report
 from coalmine.result import AuditResult
@@ -49,9 +51,13 @@ class Case:
     claimable: bool = True  # some accountant here can handle it
 
 
+BANDED, BLT = Banded(ROUNDS, (0.8, 0.5, 0.2)), Blt(ROUNDS, (0.9, 0.5), (0.2, 0.2))
 CASES = [
     Case("gaussian", Gaussian(2.0, 0.7), Gaussian(2.0, 0.8)),
     Case("adaptive", AdaptiveGaussian(2.0, 0.7, count_noise=2.0), AdaptiveGaussian(2.0, 0.7, count_noise=3.0)),
+    Case("banded", Correlated(2.0, 0.7, strategy=BANDED), Correlated(2.0, 0.7, strategy=Banded(ROUNDS, (0.8, 0.3)))),
+    Case("blt", Correlated(2.0, 0.7, strategy=BLT), Correlated(2.0, 0.8, strategy=BLT)),
+    Case("tree", Correlated(2.0, 0.7, strategy=Tree(ROUNDS)), Correlated(2.0, 0.7, strategy=Tree(ROUNDS, "none"))),
     Case("correlated", toys.Correlated(2.0, 0.7, coupling=0.8), toys.Correlated(2.0, 0.7, coupling=0.7)),
     Case("lifted", toys.Lifted(2.0, 0.7), toys.Lifted(2.0, 0.8), exact=False, claimable=False),
     Case("by-clients", toys.ByTheClients(2.0, 0.7, honest=CLIENTS), toys.ByTheClients(2.0, 0.7, honest=CLIENTS + 1)),
@@ -191,9 +197,10 @@ def test_the_noise_is_the_described_one(case):
 
 
 def test_correlated_noise_is_no_fresh_noise_and_fresh_noise_no_correlated_one():
-    correlated, fresh = (rounds_of(CASES[place].mechanism).noise for place in (2, 0))
+    toy = next(case for case in CASES if case.name == "correlated")
+    correlated, fresh = (rounds_of(case.mechanism).noise for case in (toy, CASES[0]))
     assert min(normal(correlated)) < FALSE_ALARM
-    assert min(normal(CASES[2].mechanism.describe().noise.rounds.whiten(fresh, {})[0])) < FALSE_ALARM
+    assert min(normal(toy.mechanism.describe().noise.rounds.whiten(fresh, {})[0])) < FALSE_ALARM
 
 
 def test_whitening_piece_by_piece_is_whitening_at_once():

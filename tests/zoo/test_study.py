@@ -19,7 +19,8 @@ from coalmine.zoo.page import page
 from coalmine.zoo.power import TooLittle, check, curve
 from coalmine.zoo.study import Row, SeedVerdict, Study, most_false_alarms
 
-VISIBLE = [name for name, each in BUGS.items() if each.canaries]
+INNOCENT = [name for name, each in BUGS.items() if each.innocent]
+VISIBLE = [name for name, each in BUGS.items() if each.canaries and not each.innocent]
 BLIND = [name for name, each in BUGS.items() if not each.canaries]
 
 
@@ -28,13 +29,21 @@ def quiet(one_thread):
     """Every run in one thread, as in the examination."""
 
 
+@pytest.mark.parametrize("name", INNOCENT)
+def test_odd_code_that_leaks_no_more_than_is_claimed_is_not_accused(name):
+    each = BUGS[name]
+    for seed in (0, 1):
+        assert audit_once(SETTINGS[each.setting], each, seed).verdict.word != "VIOLATED", seed
+
+
 @pytest.mark.parametrize("name", VISIBLE)
 def test_a_bug_that_can_be_seen_is_caught_and_located(name):
     each = BUGS[name]
     for seed in (0, 1):
         result = audit_once(SETTINGS[each.setting], each, seed)
         assert result.verdict.word == "VIOLATED", seed
-        assert result.conformance.finding(each.sentence).deviates, seed
+        if each.sentence:  # (of some, the mechanism is as it is described, and the accountant is wrong about it)
+            assert result.conformance.finding(each.sentence).deviates, seed
         if each.where is not None:
             assert result.setting["layer"] == each.where, seed
 

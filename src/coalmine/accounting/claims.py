@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
-from typing import cast
+from typing import Literal, cast
 
 from coalmine import _validate
 from coalmine.accounting.events import MOST_NOISE, Accountant, event_of, name_of
-from coalmine.contracts import ByClients, Claim, Clip, Description, Game, Noise, Participation
+from coalmine.contracts import ByClients, Claim, Clip, Constraint, Description, Game, Noise, Participation
 from coalmine.gaussian import gaussian_gap
 
+_ASSUMED = "Gaussian noise, clipping and participation as described"
+_UPPER = "the sensitivity of the correlated noise is an upper bound: the true epsilon may be smaller"
 _PRECISION = 1e-5  # of a calibrated noise multiplier, relative
 
 
@@ -30,23 +33,33 @@ def claim_of(
     unit: str = "client",
     rounds_known: bool = False,
     rounds: int | None = None,
+    constraint: Constraint | None = None,
 ) -> Claim:
     """The epsilon that the accountant proves for the mechanism that describes itself so, and this participation.
 
     With `rounds_known` the adversary knows in which rounds its target took part, at least one, and sampling hides nothing.
     For patterns without sampling the accountant always allows for that. `rounds` is the length of the run, which noise that is
-    correlated over rounds needs to know.
+    correlated over rounds needs to know; `constraint` the sets of rounds themselves, where they are known better than by the
+    pattern.
     """
     delta = _validate.delta(delta)
     revealed = rounds_known and participation.sampling is not None
-    event = event_of(description, participation, accountant=accountant, relation=relation, revealed=revealed, rounds=rounds)
+    event = event_of(
+        description,
+        participation,
+        accountant=accountant,
+        relation=relation,
+        revealed=revealed,
+        rounds=rounds,
+        constraint=constraint,
+    )
     return Claim(
         epsilon=event.epsilon(delta),
         delta=delta,
         accountant=name_of(event.accountant),
         game=game(participation, relation=event.relation, unit=unit, rounds_known=rounds_known, description=description),
         description=description,
-        assumptions=("Gaussian noise, clipping and participation as described",),
+        assumptions=(_ASSUMED,) if event.exact else (_ASSUMED, _UPPER),
         question=lambda factor: event.with_noise(event.noise * factor).epsilon(delta),
     )
 
@@ -138,24 +151,28 @@ def calibrate_noise(
     delta: float,
     accountant: Accountant = "auto",
     relation: str | None = None,
+    description: Description | None = None,
+    constraint: Constraint | None = None,
 ) -> float:
     """The smallest noise multiplier for which the claim is at most `epsilon`.
+
+    `description` is that of the mechanism, with noise of any size; without it, independent noise.
 
     >>> from coalmine.participation import Once
     >>> round(calibrate_noise(Once(), epsilon=10.0, delta=1e-6), 6)
     0.541087
     """
     epsilon, delta = _validate.positive("epsilon", epsilon), _validate.delta(delta)
-    event = event_of(plain_gaussian(1.0), _known(participation), accountant=accountant, relation=relation)
+    described = plain_gaussian(1.0) if description is None else description
+    event = event_of(described, _known(participation), accountant=accountant, relation=relation, constraint=constraint)
+    event = event.with_noise(1.0)
     unsampled = event.gap / gaussian_gap(epsilon, delta)  # exact if the rounds are known
     if event.accountant == "analytic":
         return unsampled
 
     @cache
     def excess(log_noise: float, by: str) -> float:
-        asked = event_of(
-            plain_gaussian(math.exp(log_noise)), participation, accountant=cast("Accountant", by), relation=relation
-        )
+        asked = replace(event, noise=math.exp(log_noise), accountant=cast("Literal['pld', 'rdp']", by))
         return min(asked.epsilon(delta), 2 * epsilon + 1) - epsilon  # finite, as the search needs it
 
     log_noise: float | None = math.log(unsampled)

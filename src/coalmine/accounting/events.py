@@ -3,7 +3,8 @@
     participation              accountant
     rounds known               analytic: one Gaussian, mu = relation · sensitivity / noise (Balle & Wang 2018). With fresh noise
                                the sensitivity of t rounds is sqrt(t); a strategy of correlated noise says its own
-    Poisson sampling           privacy loss distributions ("pld", default) or Rényi ("rdp")
+    Poisson sampling           privacy loss distributions ("pld", default) or Rényi ("rdp"); of correlated noise, only where the
+                               columns of a client's possible rounds are orthogonal (bands <= groups of `CyclicPoisson`)
     Poisson, of examples       privacy loss distributions of a mixture: a client with G examples moves the sum of a round by a
                                binomial number of clip norms (Charles et al. 2024)
     without replacement        Rényi ("rdp"), replace-one relation
@@ -28,7 +29,18 @@ import numpy as np
 
 from coalmine import _validate
 from coalmine.accounting.water_filling import LiftedEvent
-from coalmine.contracts import ByClients, ByServer, Description, Fresh, Isotropic, Opaque, Participation, Sampling
+from coalmine.contracts import (
+    ByClients,
+    ByServer,
+    Constraint,
+    Description,
+    Fresh,
+    Isotropic,
+    Opaque,
+    Participation,
+    Sampling,
+    Separation,
+)
 from coalmine.gaussian import gaussian_delta, gaussian_epsilon
 
 Accountant = Literal["auto", "analytic", "pld", "rdp"]
@@ -54,6 +66,7 @@ class Event:
     accountant: Literal["analytic", "pld", "rdp"]
     relation: Relation
     revealed: bool = False  # sampled, and the adversary knows the rounds all the same
+    exact: bool = True  # the sensitivity; else an upper bound of it
 
     @property
     def gap(self) -> float:
@@ -87,8 +100,12 @@ def event_of(
     relation: str | None = None,
     revealed: bool = False,
     rounds: int | None = None,
+    constraint: Constraint | None = None,
 ) -> Event | LiftedEvent:
-    """The event of a mechanism and a pattern; what no accountant here can handle is refused by name."""
+    """The event of a mechanism and a pattern; what no accountant here can handle is refused by name.
+
+    `constraint` is that of the pattern, unless somebody knows it better: the rounds of all canaries themselves, say.
+    """
     _validate.one_of("accountant", accountant, ("auto", "analytic", "pld", "rdp"))
     related = _validate.one_of("relation", participation.relation if relation is None else relation, RELATIONS)
     noise, sampling = description.noise, participation.sampling
@@ -103,15 +120,14 @@ def event_of(
     if isinstance(noise.rounds, Opaque):
         raise ValueError(f"noise correlated over rounds by {noise.rounds.kind!r} is not known here: register its strategy.")
     chosen: Any = _chosen(sampling, accountant, related, revealed)
+    if constraint is None:
+        constraint = participation.constraint(_rounds(noise.rounds, participation) if rounds is None else rounds)
     if sampling is not None and not isinstance(noise.rounds, Fresh):
-        raise ValueError(
-            f"{participation} has no accountant for noise correlated over rounds ({noise.rounds.kind!r}): "
-            "take a pattern whose rounds are known, or noise that is new in every round."
-        )
-    constraint = participation.constraint(participation.most if rounds is None else rounds)
+        _check_amplified(noise.rounds, participation, constraint)
     related_to: Any = related
     members = 1 if sampling is None else sampling.group_size
-    return Event(noise.accounted, members * noise.rounds.sensitivity(constraint), sampling, chosen, related_to, revealed)
+    sensitivity, exact = _sensitivity(noise.rounds, constraint)
+    return Event(noise.accounted, members * sensitivity, sampling, chosen, related_to, revealed, exact)
 
 
 def _of_examples(description: Description, participation: Participation, relation: str, revealed: bool) -> Event | LiftedEvent:
@@ -130,6 +146,32 @@ def _of_examples(description: Description, participation: Participation, relatio
         return Event(noise.accounted, math.sqrt(times), None, "analytic", related)
     batches = Sampling(examples.batch / examples.count, times, examples.batch, examples.count)
     return Event(noise.accounted, math.sqrt(times), batches, "rdp", "replace-one")
+
+
+def _sensitivity(strategy: Any, constraint: Constraint) -> tuple[float, bool]:
+    """The sensitivity, and whether it is exact; a strategy that does not say so is taken at its word."""
+    if hasattr(strategy, "bound"):
+        found = strategy.bound(constraint)
+        return float(found.value), bool(found.exact)
+    return float(strategy.sensitivity(constraint)), True
+
+
+def _rounds(strategy: Any, participation: Participation) -> int:
+    """The length of a run that nobody states: that of the pattern, or that of the strategy."""
+    return int(getattr(participation, "rounds", None) or getattr(strategy, "rounds", None) or participation.most)
+
+
+def _check_amplified(strategy: Any, participation: Participation, constraint: Constraint) -> None:
+    """Sampling amplifies correlated noise only if the possible rounds of a client have orthogonal columns."""
+    bands, sampling = getattr(strategy, "bands", None), participation.sampling
+    apart = constraint.separation if isinstance(constraint, Separation) else 1
+    if bands is not None and bands <= apart and sampling is not None and sampling.cohort_size is None:
+        return
+    remedy = "a banded strategy and CyclicPoisson" if bands is None else f"CyclicPoisson with at least {bands} groups"
+    raise ValueError(
+        f"{participation} has no accountant for noise correlated over rounds ({strategy.kind!r}): take {remedy} "
+        '(pattern "cyclic-poisson"), a pattern whose rounds are known, or noise that is new in every round.'
+    )
 
 
 def _chosen(sampling: Sampling | None, accountant: str, relation: str, revealed: bool) -> str:

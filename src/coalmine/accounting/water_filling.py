@@ -135,6 +135,7 @@ class LiftedEvent:
     noise: float
     accountant: str = "water-filling"
     sampling: None = None
+    exact: bool = True  # about the participation; the formula itself is an upper bound
 
     @staticmethod
     def of(description: Description, rounds: int, relation: Any) -> LiftedEvent:

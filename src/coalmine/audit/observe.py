@@ -21,7 +21,7 @@ from coalmine.canaries.setup import CanarySetup
 from coalmine.contracts import Array, Canaries, Description, IndexArray, Observed, Participation, Projections, State, Vector
 from coalmine.estimators.anytime import anytime_gaps
 from coalmine.gaussian import gaussian_epsilon
-from coalmine.views import ProjectionRow, Threat, groups_of, project_row, round_scores
+from coalmine.views import ProjectionRow, Threat, WhitenedRounds, groups_of, project_row, round_scores
 from coalmine.views.power import LEAST_NOISE
 
 _HEAD = 3  # round, norm, amplitude
@@ -168,19 +168,21 @@ class Recorder:
         row, last = self._see(vector, layer), np.array([rounds - 1])
         return self._projections(kind, layer, last, row.inner[None], np.array([row.norm]), np.ones(1))
 
-    def running_scores(self, record: Record) -> Array:
+    def running_scores(self, record: Record, white: WhitenedRounds | None = None) -> Array:
         """The standardised scores of all presentations so far, for the epsilon measured at any time."""
         kind = self._running
         if kind is None or not record.has_rows(kind):
             return np.zeros(0)
-        return np.concatenate([self.running_scores_of(int(row[0]), {kind: row}) for row in record.rows(kind)])
+        return np.concatenate([self.running_scores_of(int(row[0]), {kind: row}, white) for row in record.rows(kind)])
 
-    def running_scores_of(self, number: int, rows: Mapping[str, Array]) -> Array:
-        """Those of one round."""
+    def running_scores_of(self, number: int, rows: Mapping[str, Array], white: WhitenedRounds | None = None) -> Array:
+        """Those of one round; where noise is correlated, of rows whitened up to it, in the order of rounds."""
         kind = self._running
         if kind is None:
             return np.zeros(0)
         row = ProjectionRow(rows[kind][_HEAD:], float(rows[kind][1]))
+        if white is not None:
+            return white.scores(row, float(rows[kind][2]), number)
         return round_scores(row, self.setup.schedule, self.canaries, number)
 
     @property
@@ -214,8 +216,11 @@ class RunningEpsilon:
 
     def __init__(self, spec: AuditSpec, description: Description, recorder: Recorder, record: Record):
         self._spec, self._description, self._recorder = spec, description, recorder
-        self._scores: Array = recorder.running_scores(record)
         self._claimed: dict[Participation, float] = {}
+        design = description.design
+        self._white = None if design is None else WhitenedRounds(design, recorder.setup.schedule)
+        self._gaps = None if self._white is None else self._white.gaps()
+        self._scores: Array = recorder.running_scores(record, self._white)
 
     def after(self, number: int, rows: Mapping[str, Array]) -> dict[str, float]:
         """Epsilon claimed for a canary, and measured at any time, after this round.
@@ -223,7 +228,7 @@ class RunningEpsilon:
         Measured are a lower bound, an estimate and an upper bound, each bound at all times at once with the confidence of the
         audit, under a Gaussian shape.
         """
-        self._scores = np.concatenate([self._scores, self._recorder.running_scores_of(number, rows)])
+        self._scores = np.concatenate([self._scores, self._recorder.running_scores_of(number, rows, self._white)])
         found = {"epsilon_claimed": self._claim_after(number + 1)}
         if self._scores.size:
             confidence = self._spec.confidence
@@ -237,6 +242,10 @@ class RunningEpsilon:
         if self._description.noise is None:
             return float("inf")
         schedule = self._recorder.setup.schedule
+        if self._gaps is not None:
+            moved = accounting.MOVED["replace-one" if self._recorder.setup.replace else "add-or-remove-one"]
+            gap = moved * float(self._gaps[done - 1]) / max(self._description.noise.accounted, np.finfo(float).tiny)
+            return float(gaussian_epsilon(0.0, 1.0, gap, 1.0, self._spec.delta))
         pattern = schedule.pattern.until(done, schedule.rounds)
         if pattern not in self._claimed:
             relation = "replace-one" if self._recorder.setup.replace else None

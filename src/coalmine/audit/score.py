@@ -17,6 +17,8 @@ from coalmine.estimators.power import Design
 from coalmine.verdict import HALF_NOISE
 from coalmine.views import Hiding, Threat, choose_null
 
+_WHITENED = ("mean", "residual")  # kinds of which the description speaks: after momentum, noise is correlated in another way
+
 
 @dataclass(frozen=True, eq=False)
 class Scorer:
@@ -51,6 +53,7 @@ class Scorer:
             seen = recorder.final(view.needs, self.final - start, setup.schedule.rounds, layer)
         else:
             seen = recorder.projections(self.record, view.needs, layer)
+            seen = replace(seen, design=self.description.design if view.needs in _WHITENED else None)
         visible = view.visible(self._hiding) if self.description.has_noise else None
         share = 1.0 if layer is None else float(layer.norm_in_group.mean())
         null: Literal["theory", "empirical"] = "theory" if choice == "theory" else "empirical"
@@ -65,6 +68,7 @@ class Scorer:
             noise=0.0 if noise is None else noise.accounted,
             delta=self.spec.delta,
             independent=self.recorder.unused is not None,
+            design=self.description.design,
             kept_share=self.kept_share,
         )
 

@@ -58,7 +58,7 @@ class Session:
             self.recorder = Recorder.of(self.spec, self.setup, groups, secret_seed)
             self._battery = make_battery(self.spec, self.description, self.setup, groups, clients or Clients(), state)
             self.spec.check_noise(self.description)
-            if self.description.fresh:  # what is measured on the way takes the noise for new in every round
+            if self.description.fresh or self.description.design is not None:  # else nobody knows how to whiten the noise
                 self._running = RunningEpsilon(self.spec, self.description, self.recorder, self.record)
 
     def observe(self, seen: Observed, *, state: State | None = None, more: Mapping[str, Any] | None = None) -> dict[str, Any]:

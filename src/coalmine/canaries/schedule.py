@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coalmine import _validate
 from coalmine._random import stream
-from coalmine.contracts import IndexArray, Participation
+from coalmine.contracts import Constraint, Explicit, IndexArray, Participation
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +62,11 @@ class Schedule:
         for number, candidates in enumerate(self.assigned):
             table[number, candidates] = True
         return table
+
+    def constraint(self) -> Constraint | None:
+        """The sets of rounds of the canaries themselves; None where they are by chance, which amplifies."""
+        taken = self.presence[:, self.times > 0]
+        return None if self.pattern.sampling is not None else Explicit(np.unique(taken, axis=1))
 
     @property
     def expected_size(self) -> float:

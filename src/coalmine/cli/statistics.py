@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from coalmine.cli import strategies
 from coalmine.cli.speech import VIOLATED, AsJson, Quiet
 from coalmine.cli.speech import say as _say
 from coalmine.cli.speech import show as _show
@@ -100,8 +101,8 @@ def estimate(
 
 
 def plan(
-    claim: Annotated[float, typer.Option(help="The epsilon to be tested.")],
-    delta: Delta,
+    claim: Annotated[float | None, typer.Option(help="The epsilon to be tested.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta of the claim.")] = None,
     canaries: Annotated[int, typer.Option(help="Canaries to be inserted.")] = 1000,
     held_out: Annotated[int | None, typer.Option(help="Held-out canaries, if the null law is not known.")] = None,
     family: Annotated[
@@ -114,16 +115,29 @@ def plan(
     population: Annotated[int | None, typer.Option(help="With --els-uls: users.")] = None,
     batch_size: Annotated[float | None, typer.Option(help="With --els-uls: mean number of examples in a round.")] = None,
     group_size: Annotated[int | None, typer.Option(help="With --els-uls: most examples of a user.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="With --els-uls: number of rounds.")] = None,
+    strategy: strategies.Compared = None,
+    bands: strategies.Bands = None,
+    buffers: strategies.Buffers = None,
+    damping: strategies.Damping = None,
+    objective: strategies.Objective = None,
+    honaker: strategies.Honaker = None,
+    file: strategies.File = None,
+    rounds: strategies.Rounds = None,
+    participations: Participations = None,
+    separation: strategies.Separation = None,
+    momentum: strategies.Momentum = 0.0,
+    dim: Annotated[int | None, typer.Option(help="Parameters of the model, for the memory of each strategy.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="With --strategy: also draw the strategies into this SVG file.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Before the run: ceiling, smallest violation that would be noticed, canaries needed.
+    """Before the run: ceiling, smallest violation that would be noticed, canaries needed; or strategies of correlated noise.
 
     \b
     Examples:
       coalmine plan --claim 3 --delta 1e-6 --canaries 1000
       coalmine plan --els-uls --claim 4 --delta 1e-6 --population 1000 --batch-size 64 --group-size 4 --rounds 100
+      coalmine plan --strategy all --rounds 512 --separation 64 --dim 1000000 --picture strategies.svg
     """
     if els_uls:
         _plan_sampling(claim, delta, population, batch_size, group_size, rounds, as_json=as_json)
@@ -131,14 +145,25 @@ def plan(
     from coalmine.cli import options
     from coalmine.estimators.power import plan as make_plan
 
+    if strategy is not None:
+        own = {"bands": bands, "buffers": buffers, "damping": damping, "objective": objective, "honaker": honaker, "file": file}
+        planned = strategies.planned(rounds, participations, separation, momentum)
+        found = strategies.compare(strategy, own, planned, dim, _given_both(claim, delta))
+        if picture is not None:
+            picture.write_text(found.picture(), encoding="utf-8")
+            _say(f"wrote {picture}", quiet)
+        _show(found, as_json)
+        return
+    if claim is None or delta is None:
+        raise ValueError("give --claim and --delta, the statement to be tested; or --strategy, to compare strategies of noise.")
     design = options.design(canaries, held_out, family)
     _say("planning by simulation, a few seconds", quiet)
     _show(make_plan(claim, delta=delta, design=design, confidence=confidence), as_json)
 
 
 def _plan_sampling(
-    epsilon: float,
-    delta: float,
+    epsilon: float | None,
+    delta: float | None,
     population: int | None,
     batch_size: float | None,
     group_size: int | None,
@@ -149,13 +174,20 @@ def _plan_sampling(
     from coalmine.accounting.els_uls import compare_sampling, in_words
     from coalmine.contracts import plain
 
-    if population is None or batch_size is None or group_size is None or rounds is None:
-        raise ValueError("--els-uls needs --population, --batch-size, --group-size and --rounds.")
+    if epsilon is None or delta is None or population is None or batch_size is None or group_size is None or rounds is None:
+        raise ValueError("--els-uls needs --claim, --delta, --population, --batch-size, --group-size and --rounds.")
     found = compare_sampling(
         population, batch_size=batch_size, group_size=group_size, rounds=rounds, epsilons=[epsilon], delta=delta
     )
     rows = [{**plain(each), "ratio": each.ratio, "diverse": each.diverse, "alike": each.alike} for each in found]
     typer.echo(json.dumps(rows, indent=2) if as_json else in_words(found))
+
+
+def _given_both(claim: float | None, delta: float | None) -> tuple[float, float] | None:
+    """The epsilon and delta for which noise is calibrated, if they are stated."""
+    if (claim is None) != (delta is None):
+        raise ValueError("--claim and --delta belong together: the noise of every strategy for this epsilon.")
+    return None if claim is None or delta is None else (claim, delta)
 
 
 def account(
@@ -183,15 +215,29 @@ def account(
     formula: Annotated[str, typer.Option(help="tight, theorem4 or printed (Zhang & Psounis 2024).")] = "tight",
     gradients: Annotated[Path | None, typer.Option(help="npz file of gradients: epsilon of every record, no noise.")] = None,
     users_key: Annotated[str, typer.Option(help="With --gradients: the array that names each record's user.")] = "user",
+    zcdp: Annotated[float | None, typer.Option(help="Stated zCDP, rho: its epsilon, as of a Gaussian mechanism.")] = None,
+    strategy: strategies.Strategy = None,
+    bands: strategies.Bands = None,
+    buffers: strategies.Buffers = None,
+    damping: strategies.Damping = None,
+    objective: strategies.Objective = None,
+    honaker: strategies.Honaker = None,
+    restart_every: strategies.RestartEvery = None,
+    file: strategies.File = None,
+    separation: strategies.Separation = None,
+    groups: strategies.Groups = None,
+    momentum: strategies.Momentum = 0.0,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """The analytic epsilon, delta or noise multiplier: give two of the three.
+    """The analytic epsilon, delta or noise multiplier: give two of the three. With --strategy, of correlated noise.
 
     With --water-filling: two of floor, epsilon and delta. With --gradients: what secure aggregation without noise leaks.
 
     \b
     Examples:
+      coalmine account --strategy banded --bands 16 --rounds 2048 --separation 256 --epsilon 8 --delta 1e-5
+      coalmine account --zcdp 0.81 --delta 1e-10
       coalmine account --noise-multiplier 1 --delta 1e-5
       coalmine account --noise-multiplier 1 --delta 1e-5 --sampling-rate 0.01 --rounds 1000
       coalmine account --epsilon 3 --delta 1e-6 --participations 8
@@ -208,6 +254,18 @@ def account(
     from coalmine.cli import options
     from coalmine.contracts import plain
 
+    if zcdp is not None:
+        _show(strategies.of_zcdp(zcdp, delta, noise_multiplier, epsilon), as_json)
+        return
+    own = {"bands": bands, "buffers": buffers, "damping": damping, "objective": objective, "honaker": honaker}
+    own |= {"restart_every": restart_every, "file": file}
+    if strategy is not None:
+        planned = strategies.planned(rounds, participations, separation, momentum)
+        sampled = strategies.sampled(planned, groups, sampling_rate, cohort_size, population)
+        wanted = strategies.Asked(noise_multiplier, epsilon, delta, accountant, relation)
+        _show(strategies.account(strategy, own, planned, sampled, wanted), as_json)
+        return
+    strategies.refuse_alone({**own, "separation": separation, "groups": groups})
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
     if group_size is not None:
         pattern = options.of_examples(pattern, group_size)

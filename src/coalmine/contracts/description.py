@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -235,6 +235,14 @@ class Description:
         return self.noise is None or isinstance(self.noise.rounds, Fresh)
 
     @property
+    def design(self) -> Strategy | None:
+        """How the noise of a round depends on that of others; None: it does not, or nobody here knows how."""
+        if self.noise is None or self.fresh or isinstance(self.noise.rounds, Opaque):
+            return None
+        known: Strategy = self.noise.rounds
+        return known
+
+    @property
     def has_noise(self) -> bool:
         """Whether noise is stated, and is not zero."""
         return self.noise is not None and self.noise.accounted > 0
@@ -300,4 +308,9 @@ def _read_part(part: Reader, kind: str, parameters: Mapping[str, Any]) -> Any:
 def _part(value: Any) -> dict[str, Any]:
     if isinstance(value, Opaque):
         return {"kind": value.kind, "parameters": dict(value.parameters)}
-    return {"kind": value.kind, "parameters": {item.name: getattr(value, item.name) for item in fields(value)}}
+    return {"kind": value.kind, "parameters": {item.name: _plain(getattr(value, item.name)) for item in fields(value)}}
+
+
+def _plain(value: Any) -> Any:
+    """A parameter; one that is a part itself, as the strategy that is restarted, in the same form."""
+    return _part(value) if hasattr(value, "kind") and is_dataclass(value) else value

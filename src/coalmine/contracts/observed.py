@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coalmine.contracts.arrays import Array, IndexArray, Vector
+from coalmine.contracts.description import Strategy
 from coalmine.contracts.protocols import Public, Release
 
 
@@ -108,3 +109,4 @@ class Projections:
     dim: int  # coordinates that v_t has, within the group
     norm_in_group: Array | None = None  # by column; None: 1
     group: str | None = None
+    design: Strategy | None = None  # how the noise is said to be correlated over rounds; None: it is said to be new in each

@@ -182,6 +182,7 @@ class Context:
     rounds: int
     participation: Participation
     groups: Mapping[str, slice]  # layers of the model
+    momentum: float = 0.0  # of the server's SGD
 
 
 class ServerOptimiser(Protocol):

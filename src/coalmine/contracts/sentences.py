@@ -249,6 +249,18 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
         "the sum is divided by the number of updates that came, as Algorithm 2 is printed; under random sampling "
         "that number is itself a release which no noise protects",
     ),
+    "correlated-final": (
+        "final model",
+        lambda n: (
+            f"noise that is correlated over rounds ({n['strategy']}) cancels in the model: one participation stands out by "
+            f"{n['gap']:.3g} standard deviations of the noise in the sum of all releases, against {n['independent']:.3g} with "
+            "independent noise of the same epsilon"
+        ),
+    ),
+    "correlated-denominator": (
+        "denominator",
+        lambda n: "the noise of different rounds is divided by different numbers, and no longer cancels as it was designed to",
+    ),
     "diverged": ("diverged", lambda n: _diverged(n)),
     "layers": (
         "layers",
@@ -325,6 +337,13 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
     "note": (None, lambda n: n["text"]),
 }
 
+
+def ordinal(number: int) -> str:
+    """As in "every 3rd round"."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
 ATTENDANCES: dict[str, Callable[[Any], str]] = {
     "repeated": lambda how: "once" if how.times == 1 else f"{how.times} times",
     "poisson": lambda how: f"Poisson sampling at rate {how.rate:g} for {how.rounds} rounds",
@@ -333,5 +352,9 @@ ATTENDANCES: dict[str, Callable[[Any], str]] = {
     ),
     "fixed-size": lambda how: f"{how.cohort_size} of {how.population} clients without replacement for {how.rounds} rounds",
     "min-separation": lambda how: f"at most {how.most} times, at least {how.separation} rounds apart",
+    "cyclic-poisson": lambda how: (
+        f"Poisson sampling at rate {how.rate:g} in every {ordinal(how.separation)} round of {how.rounds}"
+    ),
+    "separated": lambda how: "once" if how.times == 1 else f"{how.times} times, {how.separation} rounds apart",
     "trace": lambda how: f"at most {how.most} times, by a trace of {how.rounds} rounds",
 }

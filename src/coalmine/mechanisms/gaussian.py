@@ -121,8 +121,13 @@ class Gaussian:
 
     def noise(self, dim: int, public: Public, secret: Streams) -> Array:
         """Standard normal noise, a stream of its own for every round and block."""
-        noise = np.empty(dim)
-        for block, start in enumerate(range(0, dim, _BLOCK)):
-            part = noise[start : start + _BLOCK]
-            secret("noise", public.round, block).standard_normal(out=part)
-        return noise
+        return normals(dim, secret, "noise", public.round)
+
+
+def normals(dim: int, secret: Streams, *names: str | int) -> Array:
+    """Standard normal numbers, the same for the same names whatever was drawn before; a stream for every block."""
+    made = np.empty(dim)
+    for block, start in enumerate(range(0, dim, _BLOCK)):
+        part = made[start : start + _BLOCK]
+        secret(*names, block).standard_normal(out=part)
+    return made

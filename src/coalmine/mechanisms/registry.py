@@ -22,20 +22,23 @@ import numpy as np
 from coalmine import _validate, contracts
 from coalmine.contracts import Context, Description, Mechanism, description, known_part
 from coalmine.mechanisms.adaptive import AdaptiveGaussian
+from coalmine.mechanisms.correlated import Correlated
 from coalmine.mechanisms.distributed import Distributed
 from coalmine.mechanisms.examples import BatchGradient, FullGradient
 from coalmine.mechanisms.gaussian import Gaussian
+from coalmine.mechanisms.strategies import KINDS, read_strategy
 from coalmine.mechanisms.water_filling import WaterFilling
 
 MECHANISMS: dict[str, Any] = {
     "gaussian": Gaussian,
     "adaptive": AdaptiveGaussian,
+    "correlated": Correlated,
     "distributed": Distributed,
     "full-gradient": FullGradient,
     "batch-gradient": BatchGradient,
     "water-filling": WaterFilling,
 }
-STRATEGIES: dict[str, Any] = {}  # parts of a description by their kind, beside those of the contracts
+STRATEGIES: dict[str, Any] = {**KINDS}  # parts of a description by their kind, beside those of the contracts
 GROUP = "coalmine.mechanisms"
 _METHODS = ("init", "announce", "client", "release")  # what a run calls, beside `describe`
 _EXAMPLE = """
@@ -76,7 +79,10 @@ def find(kind: str) -> Any:
 
 def keys_of(kind: str) -> list[str] | None:
     """The keys that a section [mechanism] of this kind may have; None: they are its own affair."""
-    accepted = _parameters(find(kind))
+    found = find(kind)
+    if hasattr(found, "config_keys"):
+        return list(found.config_keys)
+    accepted = _parameters(found)
     return None if accepted is None else list(accepted)
 
 
@@ -84,7 +90,8 @@ def defaults_of(kind: str) -> dict[str, Any]:
     """By key, what a section [mechanism] of this kind means if it does not say; keys that depend on the run are left out."""
     found = find(kind)
     accepted, of_the_run = _parameters(found) or {}, getattr(found, "of_the_run", ())
-    stated = {name: each.default for name, each in accepted.items() if each.default is not each.empty}
+    keys = getattr(found, "config_keys", tuple(accepted))
+    stated = {name: each.default for name, each in accepted.items() if each.default is not each.empty and name in keys}
     return {name: value for name, value in stated.items() if name not in of_the_run}
 
 
@@ -169,7 +176,9 @@ def read_description(data: Mapping[str, Any]) -> Description:
 
 
 def _part(kind: str, parameters: Mapping[str, Any]) -> Any:
-    return STRATEGIES[kind](**parameters) if kind in STRATEGIES else known_part(kind, parameters)
+    if kind not in STRATEGIES:
+        return known_part(kind, parameters)
+    return read_strategy({"kind": kind, "parameters": parameters}) if kind in KINDS else STRATEGIES[kind](**parameters)
 
 
 def fingerprint(mechanism: Mechanism) -> str | None:

@@ -1,7 +1,9 @@
 """Who takes part when: one class for each pattern, which answers for itself; read by accountants, drawn from by trainers."""
 
+from coalmine.participation.cyclic import CyclicPoisson, Separated
+from coalmine.participation.epochs import Epochs
 from coalmine.participation.examples import ExamplePoisson
-from coalmine.participation.patterns import Epochs, MinSeparation, Once, Pattern, Periods, Repeated
+from coalmine.participation.patterns import MinSeparation, Once, Pattern, Periods, Repeated
 from coalmine.participation.sampled import FixedSize, Poisson
 from coalmine.participation.trace import Trace
 
@@ -9,6 +11,7 @@ PATTERNS: dict[str, type[Pattern]] = {  # by the name in a configuration
     "once": Once,
     "epochs": Epochs,
     "poisson": Poisson,
+    "cyclic-poisson": CyclicPoisson,
     "fixed-size": FixedSize,
     "min-separation": MinSeparation,
     "trace": Trace,
@@ -16,6 +19,7 @@ PATTERNS: dict[str, type[Pattern]] = {  # by the name in a configuration
 
 __all__ = [
     "PATTERNS",
+    "CyclicPoisson",
     "Epochs",
     "ExamplePoisson",
     "FixedSize",
@@ -25,5 +29,6 @@ __all__ = [
     "Periods",
     "Poisson",
     "Repeated",
+    "Separated",
     "Trace",
 ]

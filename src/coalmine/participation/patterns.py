@@ -7,6 +7,7 @@
     MinSeparation           at most every `separation` rounds                      knows the rounds
     Trace                   in the rounds that a deployment recorded               knows the rounds
     Poisson                 in each round with the same probability                does not know the rounds
+    CyclicPoisson           the same, in every round of its group                  does not know the rounds
     FixedSize               whenever drawn without replacement                     does not know the rounds
 
 Knowing the rounds means no amplification by sampling. A claim that stands beside a measurement must describe the canaries
@@ -153,14 +154,14 @@ class Once(Pattern):
     @classmethod
     def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
         """`rounds` or `cohort_size`, from which the other follows."""
-        return cls(), _rounds_of(options, 1, population)
+        return cls(), rounds_of(options, 1, population)
 
     def expected_size(self, population: int, rounds: int) -> float:
         """The mean cohort."""
         return population / rounds
 
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
-        return _passes(1, population, rounds, streams, start)
+        return passes(1, population, rounds, streams, start)
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ class Repeated(Pattern):
     @classmethod
     def from_config(cls, options: Mapping[str, Any], population: int) -> tuple[Pattern, int]:
         """`epochs` passes; `rounds` or `cohort_size`, from which the other follows."""
-        return cls(int(options["epochs"])), _rounds_of(options, int(options["epochs"]), population)
+        return cls(int(options["epochs"])), rounds_of(options, int(options["epochs"]), population)
 
     def expected_size(self, population: int, rounds: int) -> float:
         """The mean cohort."""
@@ -208,29 +209,12 @@ class Repeated(Pattern):
             raise ValueError(f"rounds={rounds} is too few for clients that take part in {self.times} of them.")
 
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
-        return _passes(self.most, population, rounds, streams, start)
+        return passes(self.most, population, rounds, streams, start)
 
 
 @dataclass(frozen=True)
 class Periods(Repeated):
     """The canaries' pattern: `times` presentations, one in a random round of each of `times` equal periods."""
-
-
-@dataclass(frozen=True)
-class Epochs(Repeated):
-    """`times` passes over all clients, each of them once per pass.
-
-    Each pass is shuffled anew. With `reshuffled=False` all passes have the order of the first, so that the rounds of a
-    client are always (up to rounding) a whole pass apart.
-    """
-
-    reshuffled: bool = True
-
-    keys = ("cohort_size", "epochs")
-    required = (("rounds", "cohort_size"),)
-
-    def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
-        return _passes(self.most, population, rounds, streams, start, reshuffled=self.reshuffled)
 
 
 @dataclass(frozen=True)
@@ -304,7 +288,7 @@ class MinSeparation(Pattern):
                 yield chosen
 
 
-def _passes(
+def passes(
     times: int, population: int, rounds: int, streams: Streams, start: int, *, reshuffled: bool = True
 ) -> Iterator[IndexArray]:
     """Everybody once in each of `times` consecutive parts of the rounds, in shuffled order, in cohorts of nearly equal size."""
@@ -317,7 +301,7 @@ def _passes(
             yield np.sort(order[population * place // (end - begin) : population * (place + 1) // (end - begin)])
 
 
-def _rounds_of(options: Mapping[str, Any], epochs: int, population: int) -> int:
+def rounds_of(options: Mapping[str, Any], epochs: int, population: int) -> int:
     """The number of rounds of `epochs` passes over everybody, where rounds or a cohort size is given."""
     rounds, cohort = options["rounds"], options["cohort_size"]
     found = int(rounds or max(1, round(epochs * population / (cohort or population))))

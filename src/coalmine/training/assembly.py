@@ -21,8 +21,9 @@ from coalmine.clients import LocalTraining
 from coalmine.contracts import Context, Mechanism, Participation, ServerOptimiser
 from coalmine.data import SPECIAL, FederatedDataset, FederatedTexts, Vocabulary
 from coalmine.mechanisms.registry import check, fingerprint, make_mechanism
+from coalmine.mechanisms.strategies import Plan
 from coalmine.models import MODELS, Model
-from coalmine.participation import Periods
+from coalmine.participation import Periods, Separated
 from coalmine.training import sections
 from coalmine.training.config import Config
 from coalmine.training.federation import Federation
@@ -107,7 +108,8 @@ def federation(config: Config, task: Task, secret_seed: int, mechanism: Mechanis
     participation, rounds = _participation(config.participation, task.train)
     if mechanism is None:
         cohort = participation.expected_size(len(task.train), rounds)
-        context = Context(cohort, len(task.train), rounds, participation, task.model.groups)
+        momentum = config.server.momentum if config.server.optimiser == "sgd" else 0.0
+        context = Context(cohort, len(task.train), rounds, participation, task.model.groups, momentum)
         mechanism = make_mechanism(config.mechanism.kind, config.mechanism.options, context)
     check(mechanism, reference=config.run.reference)
     single = mechanism.describe().examples is not None
@@ -133,9 +135,11 @@ def federation(config: Config, task: Task, secret_seed: int, mechanism: Mechanis
 
 def _canary_setup(config: Config, task: Task, clients: Participation, rounds: int, secret_seed: int) -> CanarySetup:
     canaries = config.canaries
-    pattern = (
-        Periods(canaries.presentations) if canaries.pattern == "periods" else clients.among(canaries.pool, len(task.train))
-    )
+    pattern: Participation = Periods(canaries.presentations)
+    if canaries.pattern == "separated":
+        pattern = Separated(canaries.presentations, canaries.separation or Plan.of(clients.constraint(rounds)).separation)
+    elif canaries.pattern == "as-clients":
+        pattern = clients.among(canaries.pool, len(task.train))
     setup = CanarySetup(
         FAMILIES[canaries.family](task.model.dim, canaries.pool, secret_seed=secret_seed),
         Schedule.draw(pattern, pool=canaries.pool, rounds=rounds, secret_seed=secret_seed),

@@ -13,6 +13,7 @@ import numpy as np
 from coalmine import accounting
 from coalmine.contracts import Caveat, Claim, plain
 from coalmine.runs import RunDirectory
+from coalmine.training import strategies
 from coalmine.training.assembly import Task
 from coalmine.training.config import Config, about_run, fingerprint
 from coalmine.training.federation import Federation
@@ -84,6 +85,7 @@ class Facts:
         lost = diverged(self.directory.events(), adaptive=description.clip.norm is None)
         said += [] if lost is None else [lost]
         said += [Caveat("actual-denominator")] if description.denominator == "realised" else []
+        said += strategies.caveats(description, self.job.rounds)
         return tuple(said)
 
     def _learned(self, last: Mapping[str, Any]) -> dict[str, Any]:

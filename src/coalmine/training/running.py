@@ -31,6 +31,7 @@ from coalmine.hooks import Hook, HookRunner, hooks_of
 from coalmine.progress import Rounds
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory
+from coalmine.training import strategies
 from coalmine.training.assembly import Task, check_claims, clustered_accuracy, federation, inputs, load_task
 from coalmine.training.config import Config, about_run, located, parse_config, write_config
 from coalmine.training.facts import Facts
@@ -151,7 +152,8 @@ def _go_on(
     shown = directory.make_absolute()  # a hook may change the working directory
     with directory.locked(), HookRunner(hooks, directory.path) as tell:
         seed = directory.secret_seed
-        job = federation(config, task, seed, mechanism)
+        job = federation(strategies.kept(directory, config), task, seed, mechanism)
+        strategies.keep(directory, job)
         _check_inputs(directory, job)
         work = _Training(config, task, job, directory, seed, tell, make_workers)
         work.train("training", quiet=quiet)

@@ -95,8 +95,9 @@ class Mechanism(_Section):
 
     kind: str = Field(
         "gaussian",
-        description='"gaussian", "adaptive" (the clip norm follows a quantile), "distributed", "full-gradient", '
-        '"batch-gradient", "water-filling" (see [secure aggregation](secure-aggregation.md)), or "package.module:Name"',
+        description='"gaussian", "adaptive" (the clip norm follows a quantile), "correlated" (noise is correlated over rounds, '
+        'DP-FTRL), "distributed", "full-gradient", "batch-gradient", "water-filling" (see '
+        '[secure aggregation](secure-aggregation.md)), or "package.module:Name"',
     )
     clip_norm: Positive | None = Field(
         None, description="longer updates are clipped to it; adaptive: the first clip norm; default 1.0"
@@ -111,6 +112,26 @@ class Mechanism(_Section):
     clip_learning_rate: Positive | None = Field(None, description="adaptive: learning rate of the clip norm; default 0.2")
     count_noise: NonNegative | None = Field(
         None, description="adaptive: noise on the number of unclipped updates; default: a twentieth of the cohort"
+    )
+
+    strategy: str | dict[str, Any] | None = Field(
+        None,
+        description='correlated: "independent", "toeplitz", "banded", "blt", "tree" or "matrix": see '
+        "[correlated noise](correlated-noise.md)",
+    )
+    bands: Whole | None = Field(None, description="strategy banded: coefficients; default: the separation of the participation")
+    buffers: Whole | None = Field(None, description="strategy blt: buffers; default 3")
+    damping: Decay | None = Field(None, description="strategy toeplitz: damping ν; default 0, the square root of prefix sums")
+    objective: Literal["mean", "max"] | None = Field(
+        None, description="strategies banded, blt: the error over rounds that is minimised; default mean"
+    )
+    honaker: Literal["none", "below", "full"] | None = Field(
+        None, description="strategy tree: which nodes a release is estimated from; default below"
+    )
+    file: str | None = Field(None, description="strategy matrix: a lower triangular matrix in .npy, .npz or .csv")
+    restart_every: Whole | None = Field(None, description="correlated: the strategy begins anew after so many rounds")
+    momentum: Decay | None = Field(
+        None, description="correlated: momentum that the strategy is optimised for; default: that of the server"
     )
 
     @property
@@ -146,6 +167,10 @@ class Participation(_Section):
     separation: Whole | None = Field(
         None, description="pattern min-separation: smallest distance between two rounds of a client"
     )
+    reshuffled: bool | None = Field(
+        None, description="pattern epochs: each pass in a new order; false: all in the same order; default true"
+    )
+    groups: Whole | None = Field(None, description="pattern cyclic-poisson: groups that take turns, at least as many as bands")
     trace: str | None = Field(None, description="pattern trace: a csv or JSON file of rounds and clients")
 
     @property
@@ -173,10 +198,14 @@ class Canaries(_Section):
     family: Literal["transform", "sphere"] = Field(
         "transform", description="rows of a fast orthogonal transform, or independent random directions"
     )
-    pattern: Literal["periods", "as-clients"] = Field(
-        "periods", description="once in each period, or by the participation pattern of the clients"
+    pattern: Literal["periods", "separated", "as-clients"] = Field(
+        "periods",
+        description="once in each period, at a fixed distance, or by the participation pattern of the clients",
     )
-    presentations: Whole = Field(1, description="pattern periods: number of periods, so of participations")
+    presentations: Whole = Field(1, description="patterns periods, separated: number of participations")
+    separation: Whole | None = Field(
+        None, description="pattern separated: distance of two participations; default: that of the clients"
+    )
     replace_clients: bool = Field(False, description="a canary takes the place of a client; neighbours replace one")
     full_vectors: bool = Field(
         False, description="every canary is a full vector that passes through the client's code; slower, same release"

@@ -15,6 +15,8 @@ and never validity:
 
 * If no correlation is significant (the largest of them at a risk of 1 in 1,000, or the sum of their squares at four standard
   errors), R is diagonal. The filter is then no estimate at all, costs nothing, and both halves serve as the null.
+* Where the mechanism describes how its noise is correlated, R⁻¹ is that of the description if it serves better than the
+  diagonal on the unused directions. It chooses weights and nothing else: the spread of a score is still measured.
 * Otherwise the correlations, all of them or only the significant ones, are shrunk towards the diagonal. By how much is tried
   out on a quarter of the directions: the one with the largest signal against the noise there is taken, if it beats the
   diagonal by 2 %. A formula for the best shrinkage of a covariance (Ledoit & Wolf 2004) has another aim than this score:
@@ -63,6 +65,7 @@ class Filter:
     weights: Array  # in units of the rounds' spreads, as the signals
     norms: Array  # sqrt(s' R⁻¹ s), the standard deviation of the score if R is right
     diagonal: bool
+    estimated: bool = False  # R comes from directions that took no part: they cannot serve as a null as well
 
 
 def gram(inner: Array, spreads: Array) -> Array:
@@ -72,19 +75,28 @@ def gram(inner: Array, spreads: Array) -> Array:
     return scaled
 
 
-def fit(signals: Array, inner: Array, spreads: Array) -> Filter:
-    """The filter for these signals, its R from the columns of `inner`: directions that took no part."""
+def fit(signals: Array, inner: Array, spreads: Array, design: Array | None = None) -> Filter:
+    """The filter for these signals, its R from the columns of `inner`: directions that took no part.
+
+    `design` is R⁻¹ as the mechanism describes its noise. It is taken where it gains more on these directions than the diagonal,
+    and an estimate only where that gains even more.
+    """
     rounds, count = inner.shape
     if rounds == 1 or count < _LEAST:
-        return _plain(signals)
+        return _plain(signals) if design is None or rounds == 1 else _designed(signals, design)
     half = count // 2
     first, second = gram(inner[:, :half], spreads), gram(inner[:, half:], spreads)
     whole = (half * first + (count - half) * second) / count
+    usual = _plain(signals)
+    if design is not None:
+        made = _designed(signals, design)
+        usual = made if _gain(signals, made.weights, whole) > _gain(signals, signals, whole) else usual
     if not _significant(_correlation(whole), count):
-        return _plain(signals)
+        return usual
     tried = signals[:, np.unique(np.linspace(0, signals.shape[1] - 1, _TRIED).astype(int))]
     tried = tried[:, (tried != 0).any(axis=0)]
-    best, chosen = _gain(tried, tried, second) + _WORTH, None
+    begin = tried if usual.diagonal or design is None else design @ tried
+    best, chosen = _gain(tried, begin, second) + _WORTH, None
     for sparse in (False, True):
         last = -np.inf
         for shrinkage in _SHRINKAGES:
@@ -97,8 +109,9 @@ def fit(signals: Array, inner: Array, spreads: Array) -> Filter:
             last = found
     weights = None if chosen is None else _solve(_shrunk(whole, count, *chosen), signals)
     if weights is None:
-        return _plain(signals)
-    return Filter(weights, np.sqrt(np.maximum(np.einsum("tp,tp->p", signals, weights), 0.0)), diagonal=False)
+        return usual
+    norms = np.sqrt(np.maximum(np.einsum("tp,tp->p", signals, weights), 0.0))
+    return Filter(weights, norms, diagonal=False, estimated=True)
 
 
 def spreads_of_scores(weights: Array, covariance: Array) -> Array:
@@ -117,6 +130,11 @@ def filtered(weights: Array, of: IndexArray, inner: Array, spreads: Array) -> Ar
 
 def _plain(signals: Array) -> Filter:
     return Filter(signals, np.sqrt(np.square(signals).sum(axis=0)), diagonal=True)
+
+
+def _designed(signals: Array, design: Array) -> Filter:
+    weights = design @ signals
+    return Filter(weights, np.sqrt(np.maximum(np.einsum("tp,tp->p", signals, weights), 0.0)), diagonal=False)
 
 
 def _correlation(second_moments: Array) -> Array:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from coalmine.canaries.setup import CanarySetup
-from coalmine.contracts import Array
+from coalmine.contracts import Array, Strategy
 from coalmine.gaussian import gaussian_epsilon
 
 Visible = Callable[[float], float]  # factor by which the noise is too small, to the epsilon that would show
@@ -38,6 +38,7 @@ class Hiding:
     noise: float  # as the mechanism describes it, all that is released taken together
     delta: float
     independent: bool  # canaries are independent directions, which hide each other
+    design: Strategy | None = None  # how the noise is correlated over rounds; None: it is new in each
     kept_share: float | None = None  # of a canary, on average, where a strategy that nobody knows may keep less: measured
 
     @property
@@ -69,6 +70,15 @@ class Hiding:
             hidden += self._canaries if self.independent else 0.0
         found: Array = self.setup.kept**2 / ((self.noise / factor) ** 2 + hidden)
         return found
+
+    def among_correlated_noise(self) -> Visible:
+        """Whitened by its description: |C s| of every canary, over the noise. Rounds that are missing break the chain."""
+        rounds = self.presence.shape[0]
+        if self.design is None or [record.get("round", place) for place, record in enumerate(self.records)] != [*range(rounds)]:
+            return nothing_promised
+        seen, _ = self.design.whiten(self.presence, {})
+        effect = self.setup.kept * float(np.linalg.norm(seen, axis=0).mean())
+        return lambda factor: self.epsilon(effect * factor / (self.noise * np.sqrt(1 + (LEAST_NOISE * factor) ** 2)))
 
     def epsilon(self, effect: float) -> float:
         """Of scores that lie so many standard deviations above those of held-out canaries."""

@@ -34,10 +34,11 @@ from coalmine.errors import NotEnoughCanariesError
 from coalmine.nulls import CosineNull, GaussianNull, as_cosine
 from coalmine.scores import Scores
 from coalmine.views import matched_filter
-from coalmine.views.power import Hiding, Visible
+from coalmine.views.power import Hiding, Visible, nothing_promised
 from coalmine.views.view import NullChoice, Threat, check, slack_of, spreads_of, table
 
 Presence = NDArray[np.bool_]
+_MOST_ROUNDS = 4096  # whose covariance is kept as a whole
 _ROUNDING = 1e-3  # of the rounds' spreads: a filter that leaves less has met single-precision arithmetic
 
 
@@ -78,6 +79,12 @@ class KnownRounds(Threat):
 
     def visible(self, hiding: Hiding) -> Visible:
         """From what was recorded of the rounds; see `coalmine.views.power`."""
+        if hiding.design is not None:
+            return (
+                hiding.among_correlated_noise()
+                if type(self).effect is KnownRounds.effect and self.knows_others
+                else nothing_promised
+            )
         if self.needs != "residual" and not hiding.clients_known:
             return hiding.among_unknown_clients()
         residual = self.needs == "residual"
@@ -158,8 +165,9 @@ class _Filtered:
         patterns = matched_filter.Patterns.among(presence, np.where(empty, 0.0, projections.amplitude / spreads))
         first, last = projections.pool, inner.shape[1]
         middle = first + (last - first) // 2
-        chosen = matched_filter.fit(patterns.signals, inner[:, first:middle], spreads)
-        begin = first if chosen.diagonal else middle
+        design = _described(projections, np.where(empty, 0.0, spreads))
+        chosen = matched_filter.fit(patterns.signals, inner[:, first:middle], spreads, design)
+        begin = middle if chosen.estimated else first
         columns = np.arange(begin, last)
         others = patterns.of[(columns - begin) % members.size]
         unused = inner[:, begin:last]
@@ -196,6 +204,22 @@ class _Filtered:
                 "Give project_row(...) spare directions or unused canaries, or take null='empirical'."
             )
         return values, GaussianNull(slack=slack, directions=self.columns.size)
+
+
+def _described(projections: Projections, spreads: Array) -> Array | None:
+    """R⁻¹ as the mechanism describes its noise, in units of the rounds' spreads.
+
+    Rows over their amplitude are s + z W g, so that C whitens them: R⁻¹ = CᵀC, up to z. A round that was not recorded breaks
+    the chain, and the description says nothing.
+    """
+    rounds = projections.rounds
+    if projections.design is None or not np.array_equal(rounds, np.arange(rounds.size)):
+        return None
+    if rounds.size > _MOST_ROUNDS or not (projections.amplitude > 0).all():
+        return None
+    white, _ = projections.design.whiten(np.eye(rounds.size), {})
+    units = spreads / projections.amplitude
+    return np.asarray(units[:, None] * (white.T @ white) * units)
 
 
 def _quotient(sums: Array, units: Array) -> Array:

@@ -8,10 +8,12 @@ presentation and under a Gaussian trade-off curve.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from coalmine.canaries.schedule import Schedule
-from coalmine.contracts import Array, Canaries, Projections
+from coalmine.contracts import Array, Canaries, Projections, State, Strategy
 from coalmine.errors import MismatchError
 from coalmine.views.projections import ProjectionRow, check_finite, stack
 from coalmine.views.view import spreads_of
@@ -24,12 +26,44 @@ def round_scores(seen: ProjectionRow, schedule: Schedule, canaries: Canaries, ro
     return _of_row(row, schedule, canaries)
 
 
+@dataclass
+class WhitenedRounds:
+    """Running scores where noise is correlated over rounds: of whitened rows, whose noise is new in every round.
+
+    A row over its amplitude is s + z W g; C times it is C s + z g. A canary that takes part adds c_0 now, and c_1, c_2, … to
+    the rows after it, so that these scores show c_0 of it at least, and never more than |C s|. The spread is measured on the
+    directions that were not inserted, and counts as larger by four standard errors.
+    """
+
+    design: Strategy
+    schedule: Schedule
+    state: State = field(default_factory=dict)
+
+    def scores(self, seen: ProjectionRow, amplitude: float, number: int) -> Array:
+        """Of the canaries that take part in the next round."""
+        rows, self.state = self.design.whiten(seen.inner[None] / amplitude, self.state)
+        free = np.ones(rows.shape[1], dtype=np.bool_)
+        free[: self.schedule.pool] = ~self.schedule.inserted
+        spread = float(np.sqrt(np.square(rows[0, free]).mean())) if free.any() else 0.0
+        spread *= 1 + _STANDARD_ERRORS / np.sqrt(2 * max(int(free.sum()), 1))
+        inner = rows[0, self.schedule.taking_part(number)]
+        return np.asarray(inner / spread if spread > 0 else np.zeros(inner.size))
+
+    def gaps(self) -> Array:
+        """By number of rounds so far, |C s| of the canary that shows most."""
+        seen, _ = self.design.whiten(self.schedule.presence.astype(np.float64), {})
+        return np.asarray(np.sqrt(np.cumsum(np.square(seen), axis=0).max(axis=1, initial=0.0)))
+
+
 def anytime_scores(projections: Projections, schedule: Schedule, canaries: Canaries) -> Array:
     """The standardised scores of all presentations of inserted canaries, in the order of their rounds."""
     if projections.kind not in ("mean", "residual"):  # after momentum the noise of a round is not new
         raise MismatchError(f"running scores need projections of kind 'mean' or 'residual'; these are {projections.kind!r}.")
     check_finite(projections)
     return _of_row(projections, schedule, canaries)
+
+
+_STANDARD_ERRORS = 4.0  # of a measured spread
 
 
 def _of_row(projections: Projections, schedule: Schedule, canaries: Canaries) -> Array:

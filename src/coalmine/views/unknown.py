@@ -21,6 +21,7 @@ import numpy as np
 
 from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import Canaries, Projections
+from coalmine.errors import AuditError
 from coalmine.scores import Scores
 from coalmine.views.view import NullChoice, Threat, check, spreads_of, table
 
@@ -41,6 +42,10 @@ class UnknownRounds(Threat):
     ) -> Scores:
         """The likelihood ratio of every canary of the pool; there is no law for it, so that `null` changes nothing."""
         check(projections, schedule, canaries, self.needs, null)
+        if projections.design is not None:
+            raise AuditError(
+                f"the view {self.key!r} has no likelihood ratio for noise that is correlated over rounds. Use 'known-others'."
+            )
         spreads = spreads_of(projections, schedule, canaries)
         rate = min(schedule.pattern.expected_size(schedule.pool, schedule.rounds) / schedule.pool, 1.0)
         found = np.zeros(projections.inner.shape[1])

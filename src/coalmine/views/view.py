@@ -80,7 +80,8 @@ class Threat(ABC):
         """What an accountant proves for these canaries against this adversary.
 
         Rounds unknown: sampling amplifies. Rounds known: it does not; canaries sampled at random then took part t times each,
-        t binomial, and the claim is the mean over t (see `coalmine.accounting`), not that of the most frequent canary.
+        t binomial, and the claim is the mean over t (see `coalmine.accounting`), not that of the most frequent canary. With
+        noise that is correlated over rounds it matters which rounds they are: the claim is that of the worst canary's own.
         """
         return accounting.claim_of(
             description,
@@ -90,6 +91,7 @@ class Threat(ABC):
             unit=self.unit,
             rounds_known=self.knows_rounds,
             rounds=schedule.rounds,
+            constraint=None if description.fresh else schedule.constraint(),
         )
 
     def visible(self, hiding: Hiding) -> Visible:

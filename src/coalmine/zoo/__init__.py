@@ -3,6 +3,7 @@
     noise.py      noise that is too small, missing, or not new
     shape.py      noise of the right strength and the wrong shape
     clipping.py   updates that are cut in the wrong place, or not at all
+    correlated.py noise that is correlated over rounds: its matrix, its normals, its sensitivity
     sampling.py   who takes part, and how much each counts
     settings.py   what is trained, and the statement that decides
     study.py      all of them audited, and correct code
@@ -12,7 +13,7 @@
 The noise is drawn once and added in every round.
 """
 
-from coalmine.zoo import clipping, noise, sampling, shape
+from coalmine.zoo import clipping, correlated, noise, sampling, shape
 from coalmine.zoo.bug import BUGS, Bug, listing
 from coalmine.zoo.settings import SETTINGS, Setting
 from coalmine.zoo.study import Auditor, Study, audit_all, audit_once
@@ -27,6 +28,7 @@ __all__ = [
     "audit_all",
     "audit_once",
     "clipping",
+    "correlated",
     "listing",
     "noise",
     "sampling",

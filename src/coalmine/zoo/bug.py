@@ -43,6 +43,7 @@ class Bug:
     canaries: bool = True  # whether canaries see it; if not, only the tests of the mechanism's description do
     sentence: str = ""  # of the description, that is found false: a key of `coalmine.contracts.finding_sentences`
     where: str | None = None  # the layer that must be named
+    innocent: bool = False  # unusual code that leaks no more than is claimed: an alarm is a false one
 
     @property
     def fault(self) -> str:
@@ -111,8 +112,10 @@ class Listing:
         return json.dumps([{word: getattr(each, word) for word in words} for each in self.bugs], indent=2) + "\n"
 
     def _entry(self, each: Bug) -> str:
-        said = [f"{each.name}" + ("" if each.canaries else " (canaries cannot see it)"), f"  {each.fault} {each.seen}"]
-        said.append(f"  The sentence that is false: {finding(each.sentence, {})}.")
+        mark = " (innocent)" if each.innocent else "" if each.canaries else " (canaries cannot see it)"
+        said = [f"{each.name}{mark}", f"  {each.fault} {each.seen}"]
+        if each.sentence:
+            said.append(f"  The sentence that is false: {finding(each.sentence, {})}.")
         said.append(f"  Source: {each.source}")
         return "\n".join([*said, "", each.code] if self.with_code else said)
 

@@ -53,6 +53,15 @@ _CHAT = (
     "client.max_steps=1",
     "mechanism.clip_norm=1.0",
 )
+_FTRL = (
+    "participation.pattern=epochs",
+    "participation.epochs=4",
+    "participation.reshuffled=false",
+    "participation.rounds=32",
+    "canaries.pattern=separated",
+    "mechanism.kind=correlated",
+    "mechanism.noise_multiplier=0.25",
+)
 SETTINGS = {
     setting.name: setting
     for setting in (
@@ -130,6 +139,16 @@ SETTINGS = {
                 "mechanism.noise_multiplier=1.0",
                 "audit.null=theory",
             ),
+        ),
+        Setting(
+            "correlated",
+            "32 rounds of banded noise (8 bands), noise 0.25; canaries take part 4 times, 8 rounds apart; known others",
+            (*_FTRL, "mechanism.strategy=banded", "mechanism.bands=8", "canaries.presentations=4", "canaries.separation=8"),
+        ),
+        Setting(
+            "correlated-root",
+            "32 rounds of square-root Toeplitz noise, noise 0.25; canaries take part 8 times, 4 rounds apart; known others",
+            (*_FTRL, "mechanism.strategy=toeplitz", "canaries.presentations=8", "canaries.separation=4"),
         ),
         Setting("chat", "a character LSTM on chats, whose writers have 20 to 100 utterances; known others", _CHAT),
     )

@@ -146,8 +146,8 @@ class Row:
     @property
     def passed(self) -> bool:
         """Whether this is what must come out: bugs are caught and their sentence is named, correct code is not accused."""
-        if self.canaries is None:
-            return self.caught <= most_false_alarms(len(self.papers))
+        if self.canaries is None:  # (odd code is not the mechanism that is described, and yet leaks no more than is claimed)
+            return (self.violated if self.sentence else self.caught) <= most_false_alarms(len(self.papers))
         least = math.ceil(CAUGHT * len(self.papers))
         seen = self.violated >= least or not self.canaries
         named = self.named >= least or not any(paper.false for paper in self.papers)  # (auditors that name none)
@@ -264,7 +264,7 @@ def audit_all(
         about.setdefault(name, (setting, each, result))
     rows = []
     for name, (setting, each, _) in about.items():
-        known = (each.canaries, each.where, each.sentence) if each is not None else (None, None, "")
+        known = (None if each.innocent else each.canaries, each.where, each.sentence) if each is not None else (None, None, "")
         rows.append(Row(name, setting.name, tuple(papers[name]), *known))
     return Study(tuple(rows), tuple((name, result) for name, (_, _, result) in about.items()))
 

@@ -28,6 +28,7 @@ def _reproduce(module: str, ask: Ask) -> PaperResult:
 
 _one_shot = partial(entry, "one_shot")
 _secagg = partial(entry, "secure_aggregation", needs="MNIST")
+_user_level = partial(entry, "user_level")
 _ALL = (
     _one_shot("table1", "one-shot audits of the Gaussian mechanism; Figure 4, one run or ten"),
     _one_shot("table2", "epsilon against noise: pure-noise model, and word LSTM on chats", **MODEL_AND_RUNS),
@@ -83,6 +84,20 @@ _ALL = (
     _secagg("secagg-figure5", "accuracy of three mechanisms at equal epsilon", parts=("linear", "noniid", "efficiency")),
     _secagg("secagg-wfna-audit", "an audit of water-filling noise with aimed canaries"),
     _secagg("secagg-blocked", "blocks with shared weights break the guarantee"),
+    _user_level("correlated-mean", "correlated noise: stationary error of mean estimation, closed form and simulation"),
+    _user_level("correlated-linear", "correlated noise: linear regression, effective dimension against dimension"),
+    _user_level(
+        "correlated-rates",
+        "correlated noise: exponents in the number of steps, cost of factorizations, clipped training",
+        parts=("rates", "cost", "dp-linear"),
+    ),
+    _user_level(
+        "correlated-training",
+        "correlated noise: accuracy at equal epsilon against independent noise, audited",
+        trains=True,
+        needs=f"{MNIST}, {SHAKESPEARE}; part example-level: {FASHION}; part chat: nothing",
+        parts=("chat", "mnist", "shakespeare", "example-level"),
+    ),
 )
 EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType({each.name: each for each in _ALL})
 

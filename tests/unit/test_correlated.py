@@ -1,0 +1,293 @@
+"""Correlated noise beyond its matrices: patterns, accounting, the mechanism in a run, what an audit makes of it, commands."""
+
+import json
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from pytest import approx
+
+from coalmine import accounting
+from coalmine._random import stream
+from coalmine.audit.conclude import conclude
+from coalmine.contracts import Clip, Description, Explicit, Fresh, Noise, Public, Separation
+from coalmine.errors import RunDirectoryError
+from coalmine.mechanisms import Correlated, FixedPointSum, Gaussian
+from coalmine.mechanisms.strategies import Banded, Blt, Independent, Toeplitz, Tree
+from coalmine.participation import CyclicPoisson, Epochs, FixedSize, MinSeparation, Periods, Poisson, Separated
+from coalmine.training import resume, run, run_in_memory
+from coalmine.training.assembly import federation, load_task
+from coalmine.training.config import read_config
+from coalmine.views import matched_filter
+
+DELTA = 1e-5
+SMALL = (
+    *("data.users=48", "data.held_out=0", "participation.rounds=8", "participation.epochs=2", "participation.pattern=epochs"),
+    *("participation.reshuffled=false", "canaries.pool=40", "audit.unused_rows=200", "run.workers=1"),
+    *("mechanism.kind=correlated", 'audit.views=["known-others","final-model"]'),
+)
+
+
+def described(strategy, noise=1.0):
+    return Description(Clip(1.0), Noise(noise, noise, rounds=strategy))
+
+
+# who takes part
+
+
+@pytest.mark.parametrize(("times", "rounds"), [(3, 12), (3, 13), (4, 10), (2, 5), (5, 5)])
+@pytest.mark.parametrize("population", [7, 20, 101])
+def test_passes_in_the_same_order_are_among_the_sets_of_their_constraint(times, rounds, population):
+    pattern = Epochs(times, reshuffled=False)
+    presence = np.zeros((rounds, population), dtype=bool)
+    for number, cohort in enumerate(pattern.cohorts(population, rounds, 3)):
+        presence[number, cohort] = True
+    allowed = {column.tobytes() for column in pattern.constraint(rounds).presence.T}
+    assert all(column.tobytes() in allowed for column in presence.T)
+    if population == 101:
+        assert len({column.tobytes() for column in presence.T}) == len(allowed), "and all of them occur"
+
+
+def test_cyclic_sampling_draws_from_one_group_at_a_time():
+    pattern = CyclicPoisson(0.5, 4, 40)
+    cohorts = list(pattern.cohorts(400, 40, 1))
+    groups = [set(np.concatenate(cohorts[turn::4]).tolist()) for turn in range(4)]
+    assert not any(a & b for a, b in pairwise(groups))
+    assert np.mean([cohort.size for cohort in cohorts]) == approx(pattern.expected_size(400, 40), abs=5)
+    assert [a.tolist() for a in pattern.cohorts(400, 40, 1, start=7)] == [a.tolist() for a in cohorts[7:]]
+    assert pattern.constraint(40) == Separation(10, 4, 40) and pattern.most == 10
+
+
+def test_separated_canaries_have_the_sets_of_their_constraint():
+    pattern = Separated(3, 4)
+    presence = np.zeros((12, 200), dtype=bool)
+    for number, cohort in enumerate(pattern.cohorts(200, 12, 5)):
+        presence[number, cohort] = True
+    assert {each.tobytes() for each in presence.T} == {each.tobytes() for each in pattern.constraint(12).presence.T}
+    with pytest.raises(ValueError, match="need 9"):
+        pattern.cohorts(5, 8, 0)
+    assert str(pattern) == "3 times, 4 rounds apart" and str(Separated(1, 4)) == "once"
+
+
+# what is claimed
+
+
+@pytest.mark.parametrize(
+    ("strategy", "at_four", "for_eight"),
+    [(Independent(2048), 2.94323, 1.697704), (Toeplitz(2048), 4.52408, 2.470287), (Toeplitz(2048, 0.01), 2.96936, 1.710988)],
+)
+def test_epsilons_and_noise_of_eight_participations(strategy, at_four, for_eight):
+    limits, pattern = Separation(8, 256, 2048), Separated(8, 256)
+    claim = accounting.claim_of(described(strategy, 4.0), pattern, delta=DELTA, constraint=limits)
+    assert claim.epsilon == approx(at_four, abs=1e-5)
+    noise = accounting.calibrate_noise(pattern, epsilon=8.0, delta=DELTA, description=described(strategy), constraint=limits)
+    assert noise == approx(for_eight, abs=1e-6)
+
+
+@pytest.mark.parametrize(("bands", "epsilon"), [(1, 1.829), (5, 4.766), (10, 7.047)])
+def test_banded_noise_is_amplified_by_sampling_in_turns(bands, epsilon):
+    pattern = CyclicPoisson(0.01 * bands, bands, 1000)
+    strategy = Banded(1000, tuple(0.9**lag for lag in range(bands)))
+    claim = accounting.claim_of(described(strategy), pattern, delta=DELTA, rounds=1000)
+    assert claim.epsilon == approx(epsilon, abs=5e-3) and claim.game.knowledge == "rounds unknown"
+    once = accounting.claim(Poisson(0.01 * bands, -(-1000 // bands)), noise_multiplier=1.0, delta=DELTA)
+    assert claim.epsilon == once.epsilon
+
+
+@pytest.mark.parametrize("pattern", [Poisson(0.1, 12), FixedSize(2, 20, 12), CyclicPoisson(0.1, 2, 12)])
+def test_sampling_that_does_not_amplify_names_the_one_that_does(pattern):
+    with pytest.raises(ValueError, match="CyclicPoisson with at least 3 groups"):
+        accounting.claim_of(described(Banded(12, (0.8, 0.5, 0.2))), pattern, delta=DELTA, rounds=12)
+    with pytest.raises(ValueError, match="a banded strategy and CyclicPoisson"):
+        accounting.claim_of(described(Blt.optimal(12, 2)), pattern, delta=DELTA, rounds=12)
+
+
+def test_a_claim_says_whether_its_sensitivity_is_an_upper_bound():
+    for strategy, upper in ((Toeplitz(12), False), (Tree(12), True)):
+        claim = accounting.claim_of(described(strategy), MinSeparation(3, 1, 12), delta=DELTA)
+        assert any("upper bound" in each for each in claim.assumptions) == upper
+
+
+def test_without_stated_rounds_the_length_is_that_of_pattern_or_strategy():
+    """A shorter length would cut rounds off, and claim too little."""
+    stated, unstated = (
+        accounting.claim_of(described(Toeplitz(12)), Separated(3, 4), delta=DELTA, **how) for how in ({"rounds": 12}, {})
+    )
+    assert stated.epsilon == unstated.epsilon > accounting.claim(Periods(3), noise_multiplier=1.0, delta=DELTA).epsilon
+
+
+# the mechanism
+
+
+def test_one_band_releases_the_bits_of_independent_noise():
+    secret = partial(stream, 9)
+    for mechanism in (Correlated(1.0, 0.7, strategy=Banded(4, (1.0,))), Correlated(1.0, 0.7, strategy=Independent(4))):
+        assert mechanism.describe() == Gaussian(1.0, 0.7).describe()
+        total, public = FixedPointSum(30, 1.0), Public(2, 1.0, 5.0)
+        release, _ = mechanism.release(mechanism.init(30), total, public, secret)
+        other, _ = Gaussian(1.0, 0.7).release(Gaussian(1.0, 0.7).init(30), FixedPointSum(30, 1.0), public, secret)
+        assert np.array_equal(release.vector, other.vector)
+
+
+def test_state_that_is_too_large_is_refused_and_names_the_remedy():
+    with pytest.raises(ValueError, match=r"586 MB in every checkpoint.*blt"):
+        Correlated(1.0, 1.0, strategy=Banded(64, (1.0,) * 64)).init(1_200_000)
+    with pytest.raises(ValueError, match="'blt' or 'banded'"):
+        Correlated(1.0, 1.0, strategy=Toeplitz(1024)).init(1_200_000)
+
+
+def test_a_round_beyond_the_strategy_is_refused():
+    mechanism = Correlated(1.0, 1.0, strategy=Blt.optimal(4, 1))
+    with pytest.raises(ValueError, match="5 rounds are more than the 4"):
+        mechanism.release(mechanism.init(3), FixedPointSum(3, 1.0), Public(4, 1.0, 1.0), partial(stream, 0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ((), "needs strategy"),
+        (("mechanism.strategy=bandit",), "strategy='bandit'"),
+        (("mechanism.strategy=banded", "mechanism.buffers=2"), "has no option 'buffers'"),
+        (("mechanism.strategy=banded", "mechanism.bands=9"), "there are 8 rounds"),
+        (("mechanism.strategy=banded", "mechanism.target_quantile=0.5"), "has no key 'target_quantile'"),
+        (("mechanism.strategy=blt", "participation.pattern=poisson", "participation.cohort_size=8"), "CyclicPoisson"),
+    ],
+)
+def test_configurations_that_do_not_fit_are_refused_before_there_is_a_directory(changes, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        run(read_config("tiny", [*SMALL, *changes]), tmp_path / "run", secret_seed=1, quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+class Killed:
+    def __call__(self, event):
+        if event["event"] == "round" and event["round"] == 4:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("strategy", ["banded", "blt", "tree", "toeplitz"])
+def test_a_killed_run_goes_on_with_the_strategy_it_was_begun_with(strategy, tmp_path, monkeypatch):
+    config = read_config("tiny", [*SMALL, f"mechanism.strategy={strategy}", "mechanism.restart_every=6"])
+    whole = run(config, tmp_path / "whole", secret_seed=7, quiet=True)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, tmp_path / "cut", secret_seed=7, quiet=True, hooks=[Killed()])
+    kept = json.loads((tmp_path / "cut/strategy.json").read_text())
+    assert kept["parameters"]["strategy"]["kind"] == strategy
+
+    def forbidden(*_, **__):
+        raise AssertionError("searched again")
+
+    monkeypatch.setattr(Banded, "optimal", forbidden)
+    monkeypatch.setattr(Blt, "optimal", forbidden)
+    done = resume(tmp_path / "cut", quiet=True, workers=2)
+    assert (tmp_path / "cut/scores.npz").read_bytes() == (tmp_path / "whole/scores.npz").read_bytes()
+    assert done.result.training["model_sha256"] == whole.result.training["model_sha256"]
+    assert any(each.code == "correlated-final" for each in done.result.caveats)
+    (tmp_path / "cut/training.json").unlink()
+    (tmp_path / "cut/strategy.json").write_text("{")
+    with pytest.raises(RunDirectoryError, match=r"strategy\.json"):
+        resume(tmp_path / "cut", quiet=True)
+
+
+# what an audit makes of it
+
+
+def audited(*changes, seed=3):
+    config = read_config("zoo", ["mechanism.kind=correlated", *changes])
+    scorer = run_in_memory(config.spec, federation(config, load_task(config), seed), seed)
+    return scorer, conclude(scorer)
+
+
+FTRL = (
+    *("participation.pattern=epochs", "participation.epochs=4", "participation.reshuffled=false", "participation.rounds=32"),
+    *("canaries.presentations=4", "mechanism.noise_multiplier=1.0"),
+)
+STRATEGIES = ("toeplitz", "banded", "blt", "tree")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("pattern", ["periods", "separated"])
+def test_what_is_measured_is_what_the_matrix_says(strategy, pattern, one_thread):
+    """The gap of inserted canaries is the mean of |C s|/z, within four standard errors; the claim that of the worst of them."""
+    scorer, result = audited(*FTRL, f"mechanism.strategy={strategy}", f"canaries.pattern={pattern}", "audit.null=theory")
+    schedule, noise = scorer.recorder.setup.schedule, scorer.description.noise
+    gaps = noise.rounds.gaps(schedule.presence)
+    assert result.claim.epsilon == approx(_epsilon(gaps.max()))
+    seen = np.linalg.norm(noise.rounds.whiten(schedule.presence.astype(float), {})[0], axis=0)
+    scores = scorer.deciding()[0].scores
+    inserted = scores.value[scores.inserted]
+    assert inserted.mean() == approx(seen[schedule.inserted].mean(), abs=4 / np.sqrt(inserted.size) + 0.02)
+    assert result.verdict.word != "VIOLATED" and seen.max() <= gaps.max() * (1 + 1e-9)
+    last = scorer.record.events()[-1]
+    assert last["epsilon_measured"] <= last["epsilon_claimed"] <= result.claim.epsilon * (1 + 1e-9)
+
+
+def _epsilon(gap):
+    from coalmine.gaussian import gaussian_epsilon
+
+    return float(gaussian_epsilon(0.0, 1.0, gap, 1.0, DELTA))
+
+
+def test_the_root_of_the_participations_is_never_claimed_for_overlapping_columns(one_thread):
+    _, result = audited(*FTRL, "mechanism.strategy=toeplitz")
+    assert result.claim.epsilon > 14 > result.estimate.epsilon > 12.5 > _epsilon(2.0)
+
+
+@pytest.mark.parametrize("strategy", [Toeplitz(64), Banded.optimal(64, 8), Blt.optimal(64, 3), Tree(64)])
+def test_the_described_filter_sees_almost_everything_there_is(strategy):
+    """At least 99.5 % of the exact gap, whatever the directions that were measured on; and it is the one that is chosen."""
+    rng = np.random.default_rng(8)
+    made = strategy.inverse()
+    inner = made @ rng.standard_normal((made.shape[1], 1000))
+    signals = Separated(4, 16).constraint(64).presence.astype(float)
+    spreads = np.linalg.norm(made, axis=1)
+    white = strategy.whitening()
+    design = spreads[:, None] * (white.T @ white) * spreads
+    found = matched_filter.fit(signals / spreads[:, None], inner, spreads, design)
+    covariance = made @ made.T / spreads[:, None] / spreads
+    share = np.einsum("tp,tp->p", signals / spreads[:, None], found.weights) / matched_filter.spreads_of_scores(
+        found.weights, covariance
+    )
+    assert not found.diagonal and not found.estimated
+    assert (share / np.linalg.norm(white @ signals, axis=0)).min() > 0.995
+
+
+def test_a_description_that_is_wrong_chooses_no_weights():
+    rng = np.random.default_rng(9)
+    strategy = Toeplitz(32)
+    white = strategy.whitening()
+    signals = Separated(2, 8).constraint(32).presence.astype(float)
+    found = matched_filter.fit(signals, rng.standard_normal((32, 400)), np.ones(32), white.T @ white)
+    assert found.diagonal
+
+
+def test_running_scores_of_correct_noise_are_new_in_every_round():
+    from coalmine.canaries.schedule import Schedule
+    from coalmine.views import ProjectionRow, WhitenedRounds
+
+    strategy, rng = Banded.optimal(40, 6), np.random.default_rng(10)
+    schedule = Schedule.draw(Separated(5, 8), pool=400, rounds=40, secret_seed=4)
+    rows = strategy.inverse() @ rng.standard_normal((40, 1400))
+    white, scores = WhitenedRounds(strategy, schedule), []
+    for number, row in enumerate(rows):
+        scores.append(white.scores(ProjectionRow(3.0 * row, 1.0), 3.0, number))
+    found = np.concatenate(scores)
+    assert abs(found.mean()) * np.sqrt(found.size) < 4.5 and 0.7 < found.std() < 1.0
+    assert white.gaps()[-1] == approx(strategy.gaps(schedule.presence).max())
+
+
+def test_views_without_a_statistic_for_correlated_noise_refuse(one_thread):
+    from coalmine.errors import AuditError
+
+    with pytest.raises(AuditError, match="no likelihood ratio"):
+        audited(*FTRL, "mechanism.strategy=blt", "audit.view=unknown-rounds")
+
+
+# descriptions
+
+
+def test_a_description_names_its_design():
+    assert described(Fresh()).design is None
+    assert described(Toeplitz(4)).design == Toeplitz(4)
+    assert isinstance(Separated(2, 2).constraint(4), Explicit)
