@@ -53,6 +53,7 @@ LAYER = {
     "conformance": 5,
     "simulation": 5,
     "histogram": 5,
+    "attacks": 6,
     "verdict": 6,
     "result": 6,
     "calibration": 6,
@@ -63,12 +64,13 @@ LAYER = {
     "zoo": 10,
     "papers": 10,
     "selftest": 10,
+    "testing": 10,
     "front": 10,
     "cli": 11,
     "__main__": 12,
 }
 FRAMEWORKS = {"torch", "jax", "jaxlib", "flax", "tensorflow", "keras", "opacus", "flwr", "ray"}
-MAY_USE_FRAMEWORKS = {"models", "clients", "training", "adapters"}
+MAY_USE_FRAMEWORKS = {"models", "clients", "attacks", "training", "adapters"}
 FORBIDDEN_NAMES = {"alpha", "eps", "significance", "sigma"}
 FIXED_BY_DESIGN = {("simulate_gaussian_mechanism", "sigma")}
 
@@ -265,6 +267,9 @@ NOISE_EXCEPTIONS = {
     "adapters.flower.reading": "Flower's own strategies have an attribute of that name, and applications state it",
     "adapters.flower.legacy": "asks `reading` for what Flower's strategy says",
     "adapters.flower.strategy": "asks `reading` for what Flower's strategy says",
+    "attacks.fine_tuning": "trains by itself: `Tuning` is what people state for it",
+    "training.inference": "states it to `attacks.fine_tuning`",
+    "adapters.opacus.engine": "Opacus's own optimizers have an attribute of that name",
 }
 
 

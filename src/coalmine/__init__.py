@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from coalmine.accounting.gaussian_sampling import claim_gaussian_sampling as claim_gaussian_sampling
     from coalmine.accounting.gaussian_sampling import record_epsilon as record_epsilon
     from coalmine.accounting.water_filling import claim_waterfilling as claim_waterfilling
-    from coalmine.audit.attached import Audit as Audit
+    from coalmine.adapters.door import Audit as Audit
     from coalmine.audit.statements import audit_scores as audit_scores
     from coalmine.canaries.sphere import SphereCanaries as SphereCanaries
     from coalmine.canaries.transform import TransformCanaries as TransformCanaries
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from coalmine.contracts.statements import LowerBound as LowerBound
     from coalmine.contracts.statements import PointEstimate as PointEstimate
     from coalmine.contracts.statements import Verdict as Verdict
+    from coalmine.data.grouped import open_grouped as open_grouped
+    from coalmine.data.grouping import group_by_user as group_by_user
     from coalmine.estimators._rates import AllThresholds as AllThresholds
     from coalmine.estimators._rates import Fixed as Fixed
     from coalmine.estimators._rates import Split as Split
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from coalmine.estimators.power import ceilings as ceilings
     from coalmine.estimators.power import detectable as detectable
     from coalmine.estimators.power import plan as plan
+    from coalmine.estimators.ranking import estimate_auroc as estimate_auroc
     from coalmine.estimators.threshold import bound_pointwise as bound_pointwise
     from coalmine.estimators.threshold import bound_threshold as bound_threshold
     from coalmine.front import run as run
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from coalmine.nulls import CosineNull as CosineNull
     from coalmine.nulls import GaussianNull as GaussianNull
     from coalmine.nulls import MaxNull as MaxNull
+    from coalmine.participation.examples import ExamplePoisson as ExamplePoisson
     from coalmine.participation.patterns import Epochs as Epochs
     from coalmine.participation.patterns import MinSeparation as MinSeparation
     from coalmine.participation.patterns import Once as Once
@@ -78,11 +82,13 @@ _HOMES = {
     "accounting.composition": ("compose_optimal",),
     "accounting.gaussian_sampling": ("average_leakage", "claim_gaussian_sampling", "record_epsilon"),
     "accounting.water_filling": ("claim_waterfilling",),
-    "audit.attached": ("Audit",),
+    "adapters.door": ("Audit",),
     "audit.statements": ("audit_scores",),
     "canaries.sphere": ("SphereCanaries",),
     "canaries.transform": ("TransformCanaries",),
     "contracts.statements": ("Claim", "Game", "LowerBound", "PointEstimate", "Verdict"),
+    "data.grouped": ("open_grouped",),
+    "data.grouping": ("group_by_user",),
     "estimators._rates": ("AllThresholds", "Fixed", "Split"),
     "estimators.anytime": ("anytime_epsilons", "bound_anytime"),
     "estimators.band": ("bound_band",),
@@ -92,12 +98,14 @@ _HOMES = {
     "estimators.lifted": ("bound_lifted",),
     "estimators.one_run": ("Guesses", "bound_one_run", "bound_one_run_fdp"),
     "estimators.power": ("Design", "best_guesses", "canaries_needed", "ceilings", "detectable", "plan"),
+    "estimators.ranking": ("estimate_auroc",),
     "estimators.threshold": ("bound_pointwise", "bound_threshold"),
     "front": ("run",),
     "gaussian": ("gaussian_delta", "gaussian_epsilon", "gaussian_gap"),
     "gaussian_pairs": ("pair_delta", "pair_epsilon", "renyi_divergence", "standard_pair"),
     "mechanisms.spectrum": ("leverages", "outside_span", "water_fill", "water_level"),
     "nulls": ("CosineNull", "GaussianNull", "MaxNull"),
+    "participation.examples": ("ExamplePoisson",),
     "participation.patterns": ("Epochs", "MinSeparation", "Once", "Periods", "Repeated"),
     "participation.sampled": ("FixedSize", "Poisson"),
     "participation.trace": ("Trace",),

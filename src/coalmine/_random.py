@@ -33,12 +33,13 @@ def lots(seed: int, name: str, labels: Iterable[str]) -> NDArray[np.uint64]:
     True
     """
     begin = hashlib.sha256(_key(seed, name, ""))
-    drawn = []
-    for label in labels:
+
+    def drawn(label: str) -> int:
         hashed = begin.copy()
         hashed.update(label.encode(*_ANY))
-        drawn.append(int.from_bytes(hashed.digest()[:8], "little"))
-    return np.array(drawn, np.uint64)
+        return int.from_bytes(hashed.digest()[:8], "little")
+
+    return np.fromiter(map(drawn, labels), np.uint64)  # one by one: there may be millions
 
 
 def _key(*words: str | int) -> bytes:

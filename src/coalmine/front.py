@@ -28,8 +28,8 @@ def run(
     `coalmine.mechanisms.Gaussian`; the claim is computed from what it describes itself to be. A `secret_seed` makes a run that
     can be repeated and is not private.
     """
+    from coalmine.training.campaign import run as train
     from coalmine.training.config import Config, changed, read_config
-    from coalmine.training.running import run as train
 
     if isinstance(set, str):
         raise ValueError(f"set={set!r} is a single text; write a list of changes: set=[{set!r}].")

@@ -99,6 +99,11 @@ def judge(
     return Verdict("CONSISTENT", "consistent", power, {"factor": factor})
 
 
+def game_of(bound: LowerBound, game: Game) -> Game:
+    """The game that a bound of scores proves: where its design decides what neighbours differ in, that counts."""
+    return game if bound.neighbours is None else replace(game, relation=bound.neighbours)
+
+
 def judge_conformance(
     verdict: Verdict,
     conformance: Conformance | None,
@@ -228,7 +233,7 @@ def _check_comparable(claim: Claim, bound: LowerBound, game: Game) -> None:
         raise MismatchError(
             f"the claim is for delta = {claim.delta:g}, the bound for delta = {bound.delta:g}; compute both for the same delta."
         )
-    differences = claim.game.differences(game)
+    differences = claim.game.differences(game_of(bound, game))
     if differences:
         raise MismatchError(
             "the claim and the scores do not describe the same game (claim against scores): " + "; ".join(differences) + ". "

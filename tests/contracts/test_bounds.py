@@ -87,6 +87,7 @@ class Case:
 
 
 FIXED = {"threshold": Fixed(1.5)}
+TOGETHER = {"design": "same-run"}
 CASES = [
     Case("band", "band"),
     Case("threshold, all", "threshold"),
@@ -101,12 +102,13 @@ CASES = [
     Case("one run", "one-run"),
     Case("one run, planned", "one-run", {"guesses": Guesses(12, 5)}),
     Case("one run, f-DP", "one-run-fdp", shaped=True),
-    Case("lifted, split", "lifted"),
-    Case("lifted, Bernstein 1", "lifted", {**FIXED, "order": 1}),
-    Case("lifted, Bernstein 2", "lifted", FIXED),
-    Case("lifted, Bernstein 4", "lifted", {**FIXED, "order": 4}),
-    Case("lifted, published", "lifted", {**FIXED, "order": 4, "variance": "published"}, valid=False),
-    Case("lifted, Wilson 2", "lifted", {**FIXED, "kind": "wilson"}, valid=False),
+    Case("lifted, split", "lifted", TOGETHER),
+    Case("lifted, Bernstein 1", "lifted", {**FIXED, **TOGETHER, "order": 1}),
+    Case("lifted, Bernstein 2", "lifted", {**FIXED, **TOGETHER}),
+    Case("lifted, Bernstein 4", "lifted", {**FIXED, **TOGETHER, "order": 4}),
+    Case("lifted, published", "lifted", {**FIXED, **TOGETHER, "order": 4, "variance": "published"}, valid=False),
+    Case("lifted, Wilson 2", "lifted", {**FIXED, **TOGETHER, "kind": "wilson"}, valid=False),
+    Case("lifted, coins", "lifted", {**FIXED, "design": "coins"}),
     Case("anytime", "anytime", shaped=True),
     Case("Bayesian, split", "bayesian", valid=False),
     Case("Bayesian, fixed", "bayesian", FIXED, valid=False),

@@ -1,6 +1,7 @@
 """docs/configuration.md is what the configuration says about itself: `python tests/docs/test_configuration.py` writes it."""
 
 from pathlib import Path
+from typing import get_args
 
 from coalmine.training.config import Config
 
@@ -13,10 +14,14 @@ the nearest one. Presets are such files: [training](training.md).
 """
 
 
+def kinds():
+    """The class of every section by name; one that may be left out has it in a union with None."""
+    return {name: (get_args(field.annotation) or (field.annotation,))[0] for name, field in Config.model_fields.items()}
+
+
 def page():
     parts = [HEAD]
-    for name, section in Config.model_fields.items():
-        kind = section.annotation
+    for name, kind in kinds().items():
         rows = [f"| `{key}` | {default(field)} | {field.description} |" for key, field in kind.model_fields.items()]
         parts.append(f"## {name}\n\n{kind.__doc__}\n\n| key | default | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
@@ -36,8 +41,8 @@ def test_the_page_of_the_configuration_is_up_to_date():
 
 
 def test_every_key_says_what_it_means():
-    for section in Config.model_fields.values():
-        for key, field in section.annotation.model_fields.items():
+    for kind in kinds().values():
+        for key, field in kind.model_fields.items():
             assert field.description, key
 
 

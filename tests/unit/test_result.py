@@ -292,7 +292,7 @@ def test_an_entry_of_another_type_is_refused_anywhere():
 
 def test_a_missing_entry_is_refused_anywhere():
     free = {"details", "versions", "numbers"}  # mappings of any names
-    later = {"histogram", "conformance", "rankings", "computed"}  # which may be left out
+    later = {"histogram", "conformance", "rankings", "computed", "neighbours"}  # which may be left out
     later |= {"side", "found_false", "otherwise"}  # of a verdict
     for path in leaves(document()):
         if isinstance(path[-1], str) and not free & set(path[:-1]) and path[-1] not in later and not in_words(path):

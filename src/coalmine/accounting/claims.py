@@ -159,10 +159,13 @@ def calibrate_noise(
         return min(asked.epsilon(delta), 2 * epsilon + 1) - epsilon  # finite, as the search needs it
 
     log_noise: float | None = math.log(unsampled)
-    if event.accountant == "rdp" or event.sampling is not None:
+    members = 1 if event.sampling is None else event.sampling.group_size
+    if members > 1:  # no Rényi accountant: downwards from what holds without sampling, as small noise takes long
+        log_noise = _zero(lambda x: excess(x, "pld"), math.log(unsampled), step=0.25, most=math.log(unsampled) + 0.5)
+    elif event.accountant == "rdp" or event.sampling is not None:
         most = math.log(min(100 * unsampled, MOST_NOISE)) - 1.0  # looser than exact, but not beyond all bounds
         log_noise = _zero(lambda x: excess(x, "rdp"), 0.0, step=1.0, most=most)
-    if log_noise is not None and event.accountant == "pld":  # tighter than Rényi and slower: searched near it
+    if log_noise is not None and event.accountant == "pld" and members == 1:  # tighter than Rényi and slower: searched near it
         log_noise = _zero(lambda x: excess(x, "pld"), log_noise, step=0.125, most=log_noise + 0.5)
     if log_noise is None:
         raise ValueError(

@@ -4,6 +4,8 @@
     rounds known               analytic: one Gaussian, mu = relation · sensitivity / noise (Balle & Wang 2018). With fresh noise
                                the sensitivity of t rounds is sqrt(t); a strategy of correlated noise says its own
     Poisson sampling           privacy loss distributions ("pld", default) or Rényi ("rdp")
+    Poisson, of examples       privacy loss distributions of a mixture: a client with G examples moves the sum of a round by a
+                               binomial number of clip norms (Charles et al. 2024)
     without replacement        Rényi ("rdp"), replace-one relation
     sampled, rounds revealed   no amplification. A client takes part t times, t binomial, and delta(epsilon) is the mean over
                                t >= 1 of that of a Gaussian with noise multiplier sigma/sqrt(t)
@@ -35,6 +37,8 @@ RELATIONS = ("add-or-remove-one", "replace-one")
 MOVED: dict[str, float] = {"add-or-remove-one": 1.0, "replace-one": 2.0}  # clip norms, by which a neighbour moves the sum
 MOST_NOISE = 1e6  # beyond, dp-accounting loses its divergences to rounding; what holds without sampling is a true upper bound
 _LEAST_NOISE = 1e-3  # dp-accounting overflows not far below; epsilon is beyond 10⁵ there, and infinity is a true upper bound
+_RARE_MEMBERS = 1e-25  # chance, over all rounds, of numbers of members that are taken for all of them
+_COARSER = 10.0  # grid of privacy losses for mixtures, which take longer: 1e-3
 _FINEST, _MOST_POINTS = 1e-4, 1e8  # grid of privacy losses: its step, and how many steps all losses may take
 _MOST_COMPOSED = 1_000_000  # rounds by privacy loss distributions; beyond, Rényi divergences, which need no grid
 _RARE = 1e-6  # share of delta left for numbers of rounds that are too rare to matter
@@ -106,7 +110,8 @@ def event_of(
         )
     constraint = participation.constraint(participation.most if rounds is None else rounds)
     related_to: Any = related
-    return Event(noise.accounted, noise.rounds.sensitivity(constraint), sampling, chosen, related_to, revealed)
+    members = 1 if sampling is None else sampling.group_size
+    return Event(noise.accounted, members * noise.rounds.sensitivity(constraint), sampling, chosen, related_to, revealed)
 
 
 def _of_examples(description: Description, participation: Participation, relation: str, revealed: bool) -> Event | LiftedEvent:
@@ -131,6 +136,8 @@ def _chosen(sampling: Sampling | None, accountant: str, relation: str, revealed:
     """The accountant, or an error that says which go together."""
     if sampling is None:
         return "analytic" if accountant == "auto" else accountant
+    if sampling.group_size > 1 and (revealed or accountant == "rdp"):
+        raise ValueError("examples sampled one by one are accounted by accountant='pld', for an adversary who sees no rounds.")
     if revealed:
         _validate.one_of("accountant", accountant, ("auto", "analytic"))
         return "analytic"
@@ -204,6 +211,9 @@ def _grid(event: Event, noise: float) -> float:
     Losses of a round grow as 1/noise², and those of all rounds are spread over about mu²/2 + 10 mu: a grid that grows with both
     keeps memory and time bounded.
     """
+    members = 1 if event.sampling is None else event.sampling.group_size
+    if members > 1:  # mixtures take longer
+        return _COARSER * _FINEST * max(1.0, (0.4 / noise) ** 2)
     if event.sampling is None:
         return _FINEST * max(1.0, (0.4 / noise) ** 2)
     rate, rounds = event.sampling.rate, event.sampling.rounds
@@ -252,10 +262,28 @@ def _dp_event(event: Event, noise: float) -> Any:
             return dp.GaussianDpEvent(noise / event.sensitivity)
         return step if times == 1 else dp.SelfComposedDpEvent(step, times)
     step = dp.GaussianDpEvent(noise)
+    if sampling.group_size > 1:
+        return dp.SelfComposedDpEvent(_mixture(sampling, noise), sampling.rounds)
     if sampling.cohort_size is None or sampling.population is None:
         return dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(sampling.rate, step), sampling.rounds)
     sampled = dp.SampledWithoutReplacementDpEvent(sampling.population, sampling.cohort_size, step)
     return dp.SelfComposedDpEvent(sampled, sampling.rounds)
+
+
+def _mixture(sampling: Sampling, noise: float) -> Any:
+    """One round of a unit whose members are sampled one by one: Sum_i Bin(G, q)(i) N(i, noise²) against N(0, noise²).
+
+    Numbers of members that are too rare to matter count as all G, which can only add to the epsilon.
+    """
+    from dp_accounting.dp_event import MixtureOfGaussiansDpEvent
+    from scipy.stats import binom
+
+    members = np.arange(sampling.group_size + 1)
+    chance = binom.pmf(members, sampling.group_size, sampling.rate)
+    kept = (chance >= _RARE_MEMBERS / sampling.rounds) | (members == sampling.group_size)
+    chance[-1] += chance[~kept].sum()
+    kept &= chance > 0
+    return MixtureOfGaussiansDpEvent(noise, members[kept].astype(float).tolist(), (chance[kept] / chance[kept].sum()).tolist())
 
 
 def name_of(accountant: str) -> str:

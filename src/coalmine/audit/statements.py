@@ -21,7 +21,7 @@ from coalmine.histogram import count_scores
 from coalmine.nulls import describe
 from coalmine.result import AuditResult, SecondaryView
 from coalmine.scores import Scores
-from coalmine.verdict import Visible, judge, judge_conformance
+from coalmine.verdict import Visible, game_of, judge, judge_conformance
 
 POWER = 0.8
 _REPLICATES = 50  # of a simulated maximum
@@ -95,7 +95,7 @@ def audit_scores(
             "law": describe(scores.null),
             "options": {name: _argument(value) for name, value in (options or {}).items()},
         },
-        game=scores.game,
+        game=game_of(primary, scores.game),
         diagnostics=shape,
         caveats=(*missing, *_caveats(scores, estimates, claim)),
         versions={name: version(name) for name in ("coalmine", "numpy", "scipy", "dp-accounting")},

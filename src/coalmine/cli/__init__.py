@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from coalmine.cli import pages, papers, statistics, zoo
+from coalmine.cli import grouping, inference, pages, papers, statistics, zoo
 from coalmine.cli.speech import BROKEN, INTERRUPTED, USAGE, VIOLATED, AsJson, Quiet
 from coalmine.cli.speech import say as _say
 from coalmine.cli.speech import show as _show
@@ -112,6 +112,8 @@ app.command()(statistics.estimate)
 app.command()(statistics.plan)
 app.command()(statistics.account)
 app.command()(statistics.check)
+app.command()(grouping.group)
+app.command()(inference.infer)
 app.command()(pages.report)
 app.command()(pages.compare)
 app.command()(zoo.zoo)

@@ -19,7 +19,7 @@ from coalmine.estimators._rates import AllThresholds, Fixed, Split
 from coalmine.estimators.one_run import Guesses
 from coalmine.estimators.power import Design
 from coalmine.nulls import CosineNull, MaxNull
-from coalmine.participation import FixedSize, Once, Poisson, Repeated
+from coalmine.participation import ExamplePoisson, FixedSize, Once, Poisson, Repeated
 from coalmine.verdict import judge, judge_conformance
 from coalmine.views import VIEWS
 
@@ -103,6 +103,14 @@ def participation_pattern(
     if rounds is not None or population is not None:
         raise ValueError("--rounds and --population belong to --sampling-rate or --cohort-size; else give --participations.")
     return Once() if times is None else Repeated(times)
+
+
+def of_examples(pattern: Participation, group_size: int) -> Participation:
+    """The pattern of a client whose examples are sampled one by one."""
+    sampling = pattern.sampling
+    if sampling is None or sampling.cohort_size is not None:
+        raise ValueError("--group-size needs --sampling-rate (of an example) and --rounds.")
+    return ExamplePoisson(sampling.rate, sampling.rounds, group_size)
 
 
 def game(words: list[str] | None) -> Game | None:

@@ -108,21 +108,54 @@ def plan(
         str, typer.Option(help="transform, as in `run`, or sphere: any family with an exact null.")
     ] = "transform",
     confidence: Confidence = 0.95,
+    els_uls: Annotated[
+        bool, typer.Option("--els-uls", help="Instead: noise of sampling examples or users, for a user-level epsilon.")
+    ] = False,
+    population: Annotated[int | None, typer.Option(help="With --els-uls: users.")] = None,
+    batch_size: Annotated[float | None, typer.Option(help="With --els-uls: mean number of examples in a round.")] = None,
+    group_size: Annotated[int | None, typer.Option(help="With --els-uls: most examples of a user.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="With --els-uls: number of rounds.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Before the run: ceiling, smallest violation that would be noticed, canaries needed.
 
     \b
-    Example:
+    Examples:
       coalmine plan --claim 3 --delta 1e-6 --canaries 1000
+      coalmine plan --els-uls --claim 4 --delta 1e-6 --population 1000 --batch-size 64 --group-size 4 --rounds 100
     """
+    if els_uls:
+        _plan_sampling(claim, delta, population, batch_size, group_size, rounds, as_json=as_json)
+        return
     from coalmine.cli import options
     from coalmine.estimators.power import plan as make_plan
 
     design = options.design(canaries, held_out, family)
     _say("planning by simulation, a few seconds", quiet)
     _show(make_plan(claim, delta=delta, design=design, confidence=confidence), as_json)
+
+
+def _plan_sampling(
+    epsilon: float,
+    delta: float,
+    population: int | None,
+    batch_size: float | None,
+    group_size: int | None,
+    rounds: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    from coalmine.accounting.els_uls import compare_sampling, in_words
+    from coalmine.contracts import plain
+
+    if population is None or batch_size is None or group_size is None or rounds is None:
+        raise ValueError("--els-uls needs --population, --batch-size, --group-size and --rounds.")
+    found = compare_sampling(
+        population, batch_size=batch_size, group_size=group_size, rounds=rounds, epsilons=[epsilon], delta=delta
+    )
+    rows = [{**plain(each), "ratio": each.ratio, "diverse": each.diverse, "alike": each.alike} for each in found]
+    typer.echo(json.dumps(rows, indent=2) if as_json else in_words(found))
 
 
 def account(
@@ -134,6 +167,9 @@ def account(
     cohort_size: Cohort = None,
     population: Population = None,
     rounds: Rounds = None,
+    group_size: Annotated[
+        int | None, typer.Option(help="Examples of a client, each sampled at --sampling-rate; the epsilon is the client's.")
+    ] = None,
     accountant: Annotated[str, typer.Option(help="auto, analytic, pld or rdp.")] = "auto",
     relation: Related = None,
     honest: Annotated[int | None, typer.Option(help="Clients add the noise: the number of honest ones claimed for.")] = None,
@@ -173,6 +209,8 @@ def account(
     from coalmine.contracts import plain
 
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
+    if group_size is not None:
+        pattern = options.of_examples(pattern, group_size)
     how: Any = {"accountant": accountant, "relation": relation}
     if honest is not None or survivors is not None:
         from coalmine.cli.secure_aggregation import shared_noise

@@ -4,6 +4,7 @@ statements    what may be said: `Claim`, `LowerBound`, `PointEstimate`, `Verdict
 conformance   does the code do what was claimed: `Conformance`
 description   what a mechanism says of itself: `Description`
 observed      one round as any trainer saw it: `Observed`
+ranking       how well scores tell who took part: `Ranking`
 protocols     `Mechanism`, `Participation`, `Canaries`, `Null` and what they exchange
 serial        statements as plain data, and back
 """
@@ -62,6 +63,9 @@ from coalmine.contracts.protocols import (
     ServerOptimiser,
     Total,
 )
+from coalmine.contracts.ranking import (
+    Ranking,
+)
 from coalmine.contracts.sentences import (
     percent,
 )
@@ -119,6 +123,7 @@ __all__ = [
     "Power",
     "Projections",
     "Public",
+    "Ranking",
     "Release",
     "RoundCanaries",
     "Sample",

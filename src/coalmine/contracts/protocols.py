@@ -205,6 +205,7 @@ class Sampling:
     rounds: int
     cohort_size: int | None = None
     population: int | None = None
+    group_size: int = 1  # of a unit that has so many members, each sampled by itself
 
 
 class Participation(Protocol):

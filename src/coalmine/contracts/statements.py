@@ -162,6 +162,7 @@ class LowerBound:
     multiplicity: str = ""  # how the choice of threshold was paid for
     details: Mapping[str, float] = field(default_factory=dict)
     key: str = ""  # of `coalmine.estimators.BOUNDS`
+    neighbours: str | None = field(default=None, metadata={"later": True})  # what they differ in, if the design decides
     finder: Callable[[float], float] | None = field(default=None, repr=False, compare=False)
 
     def detectable_above(self, claim: float) -> float:

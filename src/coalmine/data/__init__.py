@@ -11,6 +11,7 @@
     read_leaf, read_leaf_texts                              folders in LEAF's JSON layout
     read_table, read_text_table                             csv or parquet, grouped by a column
     group_examples, group_texts                             data in memory, grouped by a key
+    read_grouped                                            a folder that `group_by_user` wrote, of any size
     synthetic_texts                                         random sentences of users of Stack Overflow's sizes
 
 Files come from `data_dir` or the folder that the environment variable COALMINE_DATA names; nothing is downloaded. Texts become
@@ -25,6 +26,8 @@ from coalmine import _validate
 from coalmine.data.chat import read_chat
 from coalmine.data.dataset import Examples, FederatedDataset, Source
 from coalmine.data.digits import read_digits
+from coalmine.data.grouped import open_grouped, read_grouped
+from coalmine.data.grouping import GroupedInfo, group_by_user
 from coalmine.data.leaf import read_leaf, read_leaf_texts
 from coalmine.data.mnist import read_fashion_mnist, read_mnist_writers
 from coalmine.data.msweb import read_msweb
@@ -40,15 +43,19 @@ __all__ = [
     "Examples",
     "FederatedDataset",
     "FederatedTexts",
+    "GroupedInfo",
     "Source",
     "Vocabulary",
+    "group_by_user",
     "group_examples",
     "group_texts",
+    "open_grouped",
     "read",
     "read_chat",
     "read_digits",
     "read_emnist",
     "read_fashion_mnist",
+    "read_grouped",
     "read_leaf",
     "read_leaf_texts",
     "read_mnist_writers",
@@ -77,6 +84,7 @@ SOURCES: dict[str, Callable[..., FederatedDataset | FederatedTexts]] = {
     "leaf-texts": read_leaf_texts,
     "table": read_table,
     "text-table": read_text_table,
+    "grouped": read_grouped,
     "stack-overflow-shape": synthetic_texts,
 }
 
@@ -88,7 +96,7 @@ def read(source: str, **options: Any) -> FederatedDataset | FederatedTexts:
     digits: 180 users, 1,797 examples
     """
     reader = SOURCES[_validate.one_of("source", source, SOURCES)]
-    allowed = list(inspect.signature(reader).parameters)
+    allowed = list(inspect.signature(getattr(reader, "__wrapped__", reader)).parameters)
     for option in options:
         _validate.one_of(f"an option of source {source!r}", option, allowed)
     return reader(**options)

@@ -10,8 +10,8 @@ anything: the same arguments give the same arrays. They compose from left to rig
     train, held_out = dataset.at_least(20).capped(100).split_users(0.1, seed=0)
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from coalmine import _validate
 from coalmine._random import lots, stream
 from coalmine.contracts import IndexArray
+from coalmine.data.iteration import FORMATS, columns_of, formatted
+from coalmine.data.users import IndexedUsers
 
 Rows = slice | IndexArray  # which of a user's examples: the first ones as a slice, else increasing positions
 T_co = TypeVar("T_co", covariant=True)
@@ -102,13 +104,17 @@ class Federated(Generic[T]):
     texts: ClassVar[bool] = False  # texts, which are to be cut into examples
 
     name: str
-    users: tuple[str, ...]
+    users: Sequence[str]  # a tuple; or, for data on disk, places in an index
     source: Source[T] = field(repr=False)
     selections: tuple[Cap | Part, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        if len(self._known) < len(self.users):
+        if not isinstance(self.users, IndexedUsers) and len(set(self.users)) < len(self.users):
             raise ValueError(f"{self.name}: a user id occurs twice.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to other processes: not what was computed on the way."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def __len__(self) -> int:
         return len(self.users)
@@ -117,8 +123,15 @@ class Federated(Generic[T]):
         return f"{self.name}: {len(self.users):,} users, {int(self.sizes.sum()):,} examples"
 
     @cached_property
-    def _known(self) -> frozenset[str]:
-        return frozenset(self.users)
+    def _known(self) -> Container[str]:
+        return self.users if isinstance(self.users, IndexedUsers) else frozenset(self.users)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What tells this data set from others without loading it: users and sizes, or the fingerprint of a store."""
+        if isinstance(self.users, IndexedUsers):
+            return self.users.digest, getattr(self.source, "digest", self.name), self.selections
+        return self.users, self.sizes.tolist()
 
     @cached_property
     def sizes(self) -> IndexArray:
@@ -148,15 +161,34 @@ class Federated(Generic[T]):
 
     def only(self: Self, users: Iterable[str]) -> Self:
         """These users alone, in the order they have here."""
-        wanted = set(users)
-        if strange := sorted(wanted - self._known):
+        if isinstance(self.users, IndexedUsers):
+            numbers, strange = self.users.numbers_of(users)
+        else:
+            wanted = set(users)
+            strange = sorted(user for user in wanted if user not in self._known)
+            numbers = np.array([number for number, user in enumerate(self.users) if user in wanted], np.int64)
+        if strange:
             raise ValueError(f"{strange[0]!r} is not one of the {len(self.users):,} users of {self.name}.")
-        return replace(self, users=tuple(user for user in self.users if user in wanted))
+        return self._taken(numbers)
+
+    def first(self: Self, count: int) -> Self:
+        """The first `count` users."""
+        return replace(self, users=self.users[: _validate.whole("count", count, least=1)])
+
+    def spaced(self: Self, count: int) -> Self:
+        """`count` users, evenly spaced."""
+        return self._taken(np.unique(np.linspace(0, len(self.users) - 1, count).astype(np.int64)))
+
+    def _taken(self: Self, numbers: IndexArray) -> Self:
+        """The users at these numbers, which increase."""
+        if isinstance(self.users, IndexedUsers):
+            return replace(self, users=self.users.taken(numbers))
+        return replace(self, users=tuple(self.users[number] for number in numbers.tolist()))
 
     def at_least(self: Self, examples: int) -> Self:
         """The users who have at least so many examples."""
         least = _validate.whole("examples", examples)
-        return replace(self, users=tuple(user for user, size in zip(self.users, self.sizes, strict=True) if size >= least))
+        return self._taken(np.flatnonzero(self.sizes >= least))
 
     def capped(self: Self, examples: int, *, seed: int | None = None) -> Self:
         """At most so many examples of each user: the first ones, or with a seed a random choice of them."""
@@ -176,9 +208,9 @@ class Federated(Generic[T]):
             if count >= people:
                 raise ValueError(f"held_out={held_out!r} leaves no training user: {self.name} has {people:,} users.")
         seed = _validate.whole("seed", seed)
-        drawn = sorted(zip(lots(seed, "held-out user", self.users).tolist(), self.users, strict=True))
-        chosen = {user for _, user in drawn[:count]}
-        return self.only(self._known - chosen), self.only(chosen)
+        drawn = lots(seed, "held-out user", self.users)
+        order = np.argsort(drawn, kind="stable")  # users with equal lots, if there ever are any, in their order
+        return self._taken(np.sort(order[count:])), self._taken(np.sort(order[:count]))
 
     def split_examples(self: Self, held_out: float, *, seed: int) -> tuple[Self, Self]:
         """(training, held out): a share of each user's examples is held out.
@@ -188,6 +220,12 @@ class Federated(Generic[T]):
         share, seed = _validate.between("held_out", held_out, 0.0, 1.0), _validate.whole("seed", seed)
         train, rest = (replace(self, selections=(*self.selections, Part(share, seed, held_out=held))) for held in (False, True))
         return train, rest.at_least(1)
+
+    def iter(self, format: str = "numpy") -> Iterator[tuple[str, Any]]:
+        """Each user with their columns: as arrays of "numpy", as tensors of "torch", or as an "arrow" table."""
+        _validate.one_of("format", format, FORMATS)
+        for user in self.users:
+            yield user, formatted(columns_of(self.load(user)), format)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ one text overlap by one token, so that every token but the first is a target exa
 is padded.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from coalmine import _validate
 from coalmine.contracts import IndexArray
 from coalmine.data.dataset import Examples, Federated, FederatedDataset, Rows, Source
+from coalmine.data.users import IndexedUsers
 from coalmine.data.vocabulary import PAD, Vocabulary
 
 PACKINGS = ("separate", "joined", "first")
@@ -95,7 +97,8 @@ class TextsInMemory:
 
 def texts_dataset(name: str, source: Source[Texts]) -> FederatedTexts:
     """All users of a source of texts."""
-    return FederatedTexts(name, tuple(source.users), source)
+    users = source.users
+    return FederatedTexts(name, users if isinstance(users, IndexedUsers) else tuple(users), source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,10 +112,18 @@ class _Windows:
     _counted: dict[str, int] = field(default_factory=dict)
 
     @property
-    def users(self) -> tuple[str, ...]:
+    def users(self) -> Sequence[str]:
         return self.texts.users
 
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the windows, for data that are too large to be looked at."""
+        tokens = hashlib.sha256("\n".join(self.vocabulary.tokens).encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{self.texts.identity} {tokens} {self.vocabulary.unit} {self.length} {self.packing}"
+
     def sizes(self, users: Sequence[str]) -> IndexArray:
+        if self.packing == "first":  # one window for each text, whatever is in it
+            return self.texts.sizes_of(users)
         for user in users:
             if user not in self._counted:
                 self._counted[user] = int(self._windows_in(self._encoded(user)[1]).sum())
@@ -148,7 +159,7 @@ class _Labelled:
     length: int
 
     @property
-    def users(self) -> tuple[str, ...]:
+    def users(self) -> Sequence[str]:
         return self.texts.users
 
     def sizes(self, users: Sequence[str]) -> IndexArray:

@@ -9,18 +9,31 @@ lets the interval use what independence there is.
     n, k      runs, bits    training runs; canaries per run
     mu_l      moments[l-1]  average over runs of m_l, where m_1 = mean and m_{l+1} = m_l (k m_1 - l)/(k - l)
 
+Which game the runs prove depends on the design:
+
+    design      runs                                              bits    game                  bound
+    separate    with k canaries; others with k held-out ones      k       add-or-remove-one     log((TPR - delta)/FPR)
+    same-run    exactly k of 2k canaries inserted                 k       replace-one           the same
+    coins       each of K canaries by its own fair coin           K       add-or-remove-one     log((x - delta/2)/y)
+
+In each of them the bound is the larger of this and its mirror. With coins b, x is the mean of b 1[s >= t] and y that of
+(1 - b) 1[s >= t] over the whole pool: P(b = 1, s >= t) <= e^epsilon P(b = 0, s >= t) + delta/2 holds for every canary, and
+the K products are exchangeable. Inserted and held-out canaries of one run with fixed numbers of both differ by an exchange:
+whoever is inserted tells who is not, so that such runs say nothing about adding or removing one.
+
+A threshold that is not fixed beforehand is chosen on other runs: the one whose Wilson bound of order 2 is best with as many
+runs as are judged, and of equally good ones the middle one.
+
 Two families: Wilson-type intervals are asymptotic (`valid=False`), Bernstein-type ones hold for every n. In the
 order-4 variance the code published with the paper has mu_4 - mu_3² and other terms in the place of the exact ones;
 it is wider, and available as `variance="published"`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from coalmine import _validate
 from coalmine._random import stream
@@ -28,65 +41,19 @@ from coalmine.contracts import Array, LowerBound
 from coalmine.errors import AssignmentError, NotEnoughCanariesError
 from coalmine.estimators import _detect
 from coalmine.estimators._rates import Fixed, Split, check_threshold
+from coalmine.estimators._xbern import Kind, VarianceForm, XBern
 from coalmine.scores import Scores, independent_scores
 
-Kind = Literal["wilson", "bernstein"]
-VarianceForm = Literal["exact", "published"]
+__all__ = ["DESIGNS", "Design", "XBern", "bound_lifted"]
+
 _CANDIDATES = 100  # thresholds looked at when one is chosen on a split of the runs
-
-
-@dataclass(frozen=True)
-class XBern:
-    """Moments of n runs of k exchangeable bits; `interval` bounds the mean on either side."""
-
-    moments: tuple[float, ...]
-    runs: int
-    bits: int
-
-    @classmethod
-    def of(cls, means: Array, bits: NDArray[np.int64], order: int) -> "XBern":
-        """From each run's share of ones and its number of bits; the smallest number of bits bounds the variance of all runs."""
-        moment, moments = np.ones_like(means), []
-        for power in range(order):
-            moment = moment * (bits * means - power) / (bits - power)
-            moments.append(float(moment.mean()))
-        return cls(tuple(moments), means.size, int(bits.min()))
-
-    def interval(self, miss: float, *, order: int, kind: Kind, variance: VarianceForm = "exact") -> tuple[float, float]:
-        """(left, right): each side misses the mean with probability at most `miss`.
-
-        >>> left, right = XBern((0.5, 0.25, 0.125, 0.0625), runs=1000, bits=10).interval(0.05, order=2, kind="wilson")
-        >>> round(left, 6), round(right, 6)
-        (0.484341, 0.512215)
-        """
-        n, k, mean = self.runs, self.bits, self.moments[0]
-        if order == 1 or k == 1:
-            return _solve(kind, mean, n, miss, 1.0, 0.0, 1.0)
-        share = miss / order
-        if order == 2:
-            second = _solve(kind, self.moments[1], n, share, 1.0, 0.0, 1.0)[1]
-        else:
-            second = self._second_moment(share, kind, variance)
-        return _solve(kind, mean, n, share, 1 / k, (k - 1) / k * second, 1.0)
-
-    def _second_moment(self, miss: float, kind: Kind, variance: VarianceForm) -> float:
-        """Upper bound of mu_2 from Var(m_2) = [2 mu_2 + 4(k-2) mu_3 + (k-2)(k-3) mu_4]/(k(k-1)) - mu_2²."""
-        n, k = self.runs, self.bits
-        third = _solve(kind, self.moments[2], n, miss, 1.0, 0.0, 1.0)[1]
-        fourth = _solve(kind, self.moments[3], n, miss, 1.0, 0.0, 1.0)[1]
-        pairs = k * (k - 1)
-        if variance == "exact":
-            constant, square = (4 * (k - 2) * third + (k - 2) * (k - 3) * fourth) / pairs, 1.0
-        else:
-            constant = (4 * (k - 2) * third + (k - 2) * (k - 3) * (fourth - third**2)) / pairs
-            square = (2 + 4 * (k - 2)) / pairs
-        return _solve(kind, self.moments[1], n, miss, 2 / pairs, constant, square)[1]
 
 
 def bound_lifted(
     scores: Scores,
     *,
     delta: float,
+    design: str | None = None,
     confidence: float = 0.95,
     threshold: Fixed | Split | None = None,
     order: int = 2,
@@ -95,9 +62,11 @@ def bound_lifted(
 ) -> LowerBound:
     """Lower bound on epsilon from the inserted and held-out canaries of many runs (`scores.labels["run"]`).
 
-    The threshold is fixed beforehand or chosen on a share of the runs (default). Only `kind="bernstein"` is valid
-    for any number of runs; "wilson" is narrower and asymptotic. At order 4, `variance="published"` has no proof either:
-    it falls as the bound on mu_3 grows, so that an upper bound there need not give an upper bound of the variance.
+    `design` says how canaries were assigned to runs, and so which game is proved; without it the scores say: "coins" if they
+    were, "separate" if every run has canaries of one kind, else "same-run". The threshold is fixed beforehand or chosen on a
+    share of the runs (default). Only `kind="bernstein"` is valid for any number of runs; "wilson" is narrower and asymptotic.
+    At order 4, `variance="published"` has no proof either: it falls as the bound on mu_3 grows, so an upper bound there need
+    not give an upper bound of the variance.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     scores = independent_scores(scores)
@@ -105,21 +74,20 @@ def bound_lifted(
     _validate.one_of("variance", variance, ("exact", "published"))
     if order not in (1, 2, 4):
         raise ValueError(f"order={order!r} is not allowed: it must be 1, 2 or 4.")
-    runs = _runs(scores, order)
+    runs = _runs(scores, order, design)
     threshold = Split() if threshold is None else threshold
     check_threshold(threshold, Fixed, Split)
     miss = (1 - confidence) / 2
 
-    def limit(part: list[_Run], at: float) -> float:
-        return _epsilon(part, at, delta, miss, order, kind, variance)
+    def limit(part: _Runs, at: float) -> float:
+        return part.epsilon(at, delta, lambda bits: bits.interval(miss, order=order, kind=kind, variance=variance), order)
 
-    judged, value = _choose(runs, threshold, limit)
-    perfect = [_Run(np.ones_like(run.inserted), np.zeros_like(run.held_out)) for run in judged]
+    judged, value = _choose(runs, threshold, delta, miss)
     standard = _detect.standardised(threshold, scores)
 
     def share_above(mu: float, claim: float) -> float:
-        trials = [_simulated(runs, mu, replicate) for replicate in range(40)]
-        choices = (_choose(trial, standard, limit) for trial in trials)
+        trials = [runs.simulated(mu, replicate) for replicate in range(40)]
+        choices = (_choose(trial, standard, delta, miss) for trial in trials)
         return sum(limit(*choice) > claim for choice in choices) / len(trials)
 
     return LowerBound(
@@ -128,115 +96,167 @@ def bound_lifted(
         confidence=confidence,
         method=f"lifted, {kind} intervals of order {order}" + (" (published variance)" if variance == "published" else ""),
         valid=kind == "bernstein" and (order < 4 or variance == "exact"),
-        assumptions=("the runs are independent, and the canaries of a run are exchangeable",),
-        ceiling=limit(perfect, 0.5),
+        assumptions=("the runs are independent, and the canaries of a run are exchangeable", DESIGNS[runs.design].assumption),
+        ceiling=limit(judged.perfect(), 0.5),
         multiplicity="one threshold, fixed beforehand" if isinstance(threshold, Fixed) else "threshold chosen on other runs",
-        details={"runs": len(judged), "threshold": value},
+        details={"runs": judged.count, "threshold": value},
         finder=lambda claim: _detect.smallest_detectable(lambda mu: share_above(mu, claim), claim, delta),
+        neighbours=DESIGNS[runs.design].relation,
     )
 
 
 @dataclass(frozen=True)
-class _Run:
-    inserted: Array
-    held_out: Array
+class Design:
+    """How canaries are assigned to runs: what is proved, and on which assumption."""
+
+    relation: str
+    assumption: str
 
 
-def _runs(scores: Scores, order: int) -> list[_Run]:
+DESIGNS = {
+    "separate": Design(
+        "add-or-remove-one", "runs that held-out canaries are scored in are like the others without one of their canaries"
+    ),
+    "same-run": Design("replace-one", "which canaries of a run are inserted is a uniform choice of a fixed number"),
+    "coins": Design("add-or-remove-one", "each canary is inserted by its own fair coin, and a score depends on its own canary"),
+}
+
+
+@dataclass(frozen=True)
+class _Bits:
+    """Scores of one kind in several runs, and how many bits each run counts."""
+
+    value: Array
+    run: NDArray[np.int64]  # of each score: 0, 1, ... below the number of runs
+    bits: NDArray[np.int64]
+
+    def above(self, threshold: float, order: int) -> XBern:
+        """Moments of the bits "score >= threshold"."""
+        ones = np.bincount(self.run[self.value >= threshold], minlength=self.bits.size)
+        return XBern.of(ones / self.bits, self.bits, order)
+
+    def taken(self, chosen: NDArray[np.int64]) -> "_Bits":
+        """Some of the runs."""
+        place = np.full(self.bits.size, -1)
+        place[chosen] = np.arange(chosen.size)
+        inside = place[self.run] >= 0
+        return _Bits(self.value[inside], place[self.run[inside]], self.bits[chosen])
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The scores of both kinds, in the same runs or in separate ones."""
+
+    design: str
+    inserted: _Bits
+    held_out: _Bits
+
+    @property
+    def count(self) -> int:
+        return int(self.inserted.bits.size) + (int(self.held_out.bits.size) if self.design == "separate" else 0)
+
+    def epsilon(self, threshold: float, delta: float, interval: Callable[[XBern], tuple[float, float]], order: int) -> float:
+        """log((TPR_left - delta)/FPR_right), and from the same two events log((1 - delta - FPR_right)/(1 - TPR_left)).
+
+        With coins all rates are of joint events, whose halves add up to 1/2.
+        """
+        whole = 0.5 if self.design == "coins" else 1.0
+        found, _ = interval(self.inserted.above(threshold, order))
+        _, alarms = interval(self.held_out.above(threshold, order))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            seen = np.log(max(found - whole * delta, 0.0)) - np.log(alarms)
+            cleared = np.log(max(whole - whole * delta - alarms, 0.0)) - np.log(max(whole - found, 0.0))
+        return float(max(seen, np.nan_to_num(cleared, nan=0.0, posinf=np.inf), 0.0))
+
+    def split(self, share: float, seed: int) -> tuple["_Runs", "_Runs"]:
+        """(runs to choose on, runs to judge by)."""
+        orders = [stream(seed, "split runs").permutation(self.inserted.bits.size)] * 2
+        if self.design == "separate":
+            orders[1] = stream(seed, "split runs", "held out").permutation(self.held_out.bits.size)
+        parts = []
+        for late in (False, True):
+            chosen = []
+            for order in orders:
+                cut = round(share * order.size)
+                if not 0 < cut < order.size:
+                    raise NotEnoughCanariesError(
+                        f"{order.size} runs cannot be split for choosing and judging a threshold; give Fixed(t)."
+                    )
+                chosen.append(order[cut:] if late else order[:cut])
+            parts.append(_Runs(self.design, self.inserted.taken(chosen[0]), self.held_out.taken(chosen[1])))
+        return parts[0], parts[1]
+
+    def perfect(self) -> "_Runs":
+        """The same design with all inserted scores 1 and all others 0."""
+        return replace(
+            self,
+            inserted=replace(self.inserted, value=np.ones_like(self.inserted.value)),
+            held_out=replace(self.held_out, value=np.zeros_like(self.held_out.value)),
+        )
+
+    def simulated(self, mu: float, replicate: int) -> "_Runs":
+        """Independent normal scores of the same design."""
+        rng = stream(0, "detectable lifted", replicate)
+        took, did_not = rng.standard_normal(self.inserted.value.size) + mu, rng.standard_normal(self.held_out.value.size)
+        return replace(self, inserted=replace(self.inserted, value=took), held_out=replace(self.held_out, value=did_not))
+
+
+def _runs(scores: Scores, order: int, design: str | None) -> _Runs:
     if "run" not in scores.labels:
         raise AssignmentError(
             "lifted bounds need several training runs: give the scores a 'run' column. For one run use bound_band."
         )
-    # sorted, so that the result does not depend on the order of the rows
-    keys = np.lexsort((scores.value, scores.inserted, scores.labels["run"]))
-    run, value, inserted = scores.labels["run"][keys], scores.value[keys], scores.inserted[keys]
-    cuts = np.flatnonzero(np.diff(run)) + 1
-    parts = zip(np.split(value, cuts), np.split(inserted, cuts), strict=True)
-    runs = [_Run(values[mask], values[~mask]) for values, mask in parts]
-    fewest = min(min(part.inserted.size, part.held_out.size) for part in runs)
-    if len(runs) < 2 or fewest < max(1, order):
-        raise NotEnoughCanariesError(
-            f"{len(runs)} runs with at least {fewest} inserted and held-out canaries each; order {order} needs "
-            f"at least 2 runs and {max(1, order)} of both kinds in every run."
+    numbers, run = np.unique(scores.labels["run"], return_inverse=True)
+    took, all_of_them = np.bincount(run[scores.inserted], minlength=numbers.size), np.bincount(run)
+    did_not = all_of_them - took
+    mixed = (took > 0) & (did_not > 0)
+    if design is None:
+        design = "coins" if scores.assignment == "coins" else "separate" if not mixed.any() else "same-run"
+    _validate.one_of("design", design, tuple(DESIGNS))
+    if design == "coins" and scores.assignment == "fixed":
+        raise AssignmentError("design='coins' needs canaries that were each inserted by a coin; these scores say fixed.")
+    if design == "separate" and mixed.any():
+        raise AssignmentError(
+            f"design='separate' needs runs with scores of inserted or of held-out canaries alone; {int(mixed.sum())} runs "
+            "have both. Inserted and held-out canaries of one run are design 'same-run', or 'coins'."
         )
-    return runs
+    if design == "same-run" and np.unique(took).size > 1 and scores.assignment == "coins":
+        raise AssignmentError("design='same-run' needs a fixed number of inserted canaries; these have coins: design='coins'.")
+    separate = design == "separate"
+    kinds = [_kind(scores, run, took, separate, True), _kind(scores, run, did_not, separate, False)]
+    if design == "coins":
+        kinds = [replace(each, bits=all_of_them if each.value.size else each.bits) for each in kinds]
+    fewest = min(int(each.bits.min()) if each.bits.size else 0 for each in kinds)
+    if min(each.bits.size for each in kinds) < 2 or fewest < max(1, order):
+        raise NotEnoughCanariesError(
+            f"{numbers.size} runs ({kinds[0].bits.size} and {kinds[1].bits.size}) with at least {fewest} inserted and held-out "
+            f"canaries each; order {order} needs at least 2 runs and {max(1, order)} of both kinds in every run."
+        )
+    return _Runs(design, *kinds)
 
 
-def _epsilon(
-    runs: list[_Run], threshold: float, delta: float, miss: float, order: int, kind: Kind, variance: VarianceForm
-) -> float:
-    """log((TPR_left - delta)/FPR_right) and, from the same two events, log((1 - delta - FPR_right)/(1 - TPR_left))."""
-    found, _ = _xbern([run.inserted for run in runs], threshold, order).interval(
-        miss, order=order, kind=kind, variance=variance
-    )
-    _, alarms = _xbern([run.held_out for run in runs], threshold, order).interval(
-        miss, order=order, kind=kind, variance=variance
-    )
-    with np.errstate(divide="ignore"):
-        seen = np.log(max(found - delta, 0.0)) - np.log(alarms)
-        cleared = np.log(max(1 - delta - alarms, 0.0)) - np.log(1 - found)
-    return float(max(seen, cleared, 0.0))
+def _kind(scores: Scores, run: NDArray[np.int64], sizes: NDArray[np.int64], separate: bool, inserted: bool) -> _Bits:
+    """The scores of one kind; in separate runs only the runs that have any."""
+    mine = scores.inserted == inserted
+    kept = np.flatnonzero(sizes) if separate else np.arange(sizes.size)
+    place = np.full(sizes.size, -1)
+    place[kept] = np.arange(kept.size)
+    return _Bits(scores.value[mine], place[run[mine]], sizes[kept])
 
 
-def _xbern(groups: list[Array], threshold: float, order: int) -> XBern:
-    means = np.array([np.mean(group >= threshold) for group in groups])
-    return XBern.of(means, np.array([group.size for group in groups]), order)
-
-
-def _choose(
-    runs: list[_Run], threshold: Fixed | Split, limit: Callable[[list[_Run], float], float]
-) -> tuple[list[_Run], float]:
+def _choose(runs: _Runs, threshold: Fixed | Split, delta: float, miss: float) -> tuple[_Runs, float]:
     """(runs to judge by, threshold)."""
     if isinstance(threshold, Fixed):
         return runs, float(threshold.value)
-    cut = round(threshold.fraction * len(runs))
-    if not 0 < cut < len(runs):
-        raise NotEnoughCanariesError(f"{len(runs)} runs cannot be split for choosing and judging a threshold; give Fixed(t).")
-    shuffled = [runs[i] for i in stream(threshold.seed, "split runs").permutation(len(runs))]
-    tuning, judged = shuffled[:cut], shuffled[cut:]
-    pooled = np.concatenate([part for run in tuning for part in (run.inserted, run.held_out)])
+    tuning, judged = runs.split(threshold.fraction, threshold.seed)
+    pooled = np.sort(np.concatenate([tuning.inserted.value, tuning.held_out.value]))
     candidates = np.unique(np.quantile(pooled, np.linspace(0.01, 0.99, _CANDIDATES)))
-    return judged, float(max(candidates, key=lambda at: limit(tuning, at)))
+    sizes = iter([judged.inserted.bits.size, judged.held_out.bits.size] * candidates.size)
+    order = 2 if min(tuning.inserted.bits.min(), tuning.held_out.bits.min()) > 1 else 1
 
+    def expected(bits: XBern) -> tuple[float, float]:
+        return replace(bits, runs=int(next(sizes))).interval(miss, order=order, kind="wilson")
 
-def _simulated(runs: list[_Run], mu: float, replicate: int) -> list[_Run]:
-    """Independent normal scores of the same design."""
-    rng = stream(0, "detectable lifted", replicate)
-    return [_Run(rng.standard_normal(run.inserted.size) + mu, rng.standard_normal(run.held_out.size)) for run in runs]
-
-
-def _solve(kind: Kind, mean: float, n: int, miss: float, linear: float, constant: float, square: float) -> tuple[float, float]:
-    """Interval for a mean whose variance is linear·x + constant - square·x² at the true mean x."""
-    if kind == "wilson":
-        return _wilson(mean, n, miss, linear, constant, square)
-    return _bernstein(mean, n, miss, linear, constant, square)
-
-
-def _wilson(mean: float, n: int, miss: float, linear: float, constant: float, square: float) -> tuple[float, float]:
-    """The roots of n (x - mean)² = z² (linear·x + constant - square·x²), never wider than variance ¼ allows."""
-    z = float(-special.ndtri(miss))
-    a, b = n + square * z**2, 2 * n * mean + linear * z**2
-    c = n * mean**2 - constant * z**2
-    root = np.sqrt(max(b * b - 4 * a * c, 0.0))
-    margin = z / (2 * np.sqrt(n))
-    left, right = (b - root) / (2 * a), (b + root) / (2 * a)
-    return float(max(left, mean - margin, 0.0)), float(min(right, mean + margin, 1.0))
-
-
-def _bernstein(mean: float, n: int, miss: float, linear: float, constant: float, square: float) -> tuple[float, float]:
-    """The x with |x - mean| = (2/3n) log(1/miss) + sqrt(2 var(x) log(1/miss)/n), the variance limited to [0, ¼]."""
-    log_miss = -np.log(miss)
-
-    def margin(x: float) -> float:
-        variance = min(max(linear * x + constant - square * x * x, 0.0), 0.25)
-        return float(2 / 3 * log_miss / n + np.sqrt(2 * variance * log_miss / n))
-
-    left = 0.0 if mean - margin(0.0) < 0 else _root(lambda x: mean - x - margin(x), 0.0, mean)
-    right = 1.0 if 1 - mean - margin(1.0) < 0 else _root(lambda x: x - mean - margin(x), mean, 1.0)
-    return left, right
-
-
-def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    from scipy.optimize import brentq
-
-    return float(brentq(function, low, high, xtol=1e-14))
+    values = np.array([tuning.epsilon(float(at), delta, expected, order) for at in candidates])
+    best = np.flatnonzero(values == values.max())
+    return judged, float(candidates[best[best.size // 2]])

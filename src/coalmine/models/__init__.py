@@ -11,6 +11,7 @@ from coalmine.models.dense import logistic, mlp
 from coalmine.models.images import emnist_cnn
 from coalmine.models.language import chat_lstm, shakespeare_lstm, stack_overflow_lstm
 from coalmine.models.model import FlatModule, Model
+from coalmine.models.transformer import gpt
 
 __all__ = [
     "MODELS",
@@ -18,6 +19,7 @@ __all__ = [
     "Model",
     "chat_lstm",
     "emnist_cnn",
+    "gpt",
     "logistic",
     "mlp",
     "shakespeare_lstm",
@@ -30,6 +32,7 @@ MODELS: Mapping[str, Callable[..., Model]] = MappingProxyType(
         "stack-overflow-lstm": stack_overflow_lstm,
         "shakespeare-lstm": shakespeare_lstm,
         "chat-lstm": chat_lstm,
+        "gpt": gpt,
         "mlp": mlp,
         "logistic": logistic,
     }

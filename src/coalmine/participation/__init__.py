@@ -1,5 +1,6 @@
 """Who takes part when: one class for each pattern, which answers for itself; read by accountants, drawn from by trainers."""
 
+from coalmine.participation.examples import ExamplePoisson
 from coalmine.participation.patterns import Epochs, MinSeparation, Once, Pattern, Periods, Repeated
 from coalmine.participation.sampled import FixedSize, Poisson
 from coalmine.participation.trace import Trace
@@ -16,6 +17,7 @@ PATTERNS: dict[str, type[Pattern]] = {  # by the name in a configuration
 __all__ = [
     "PATTERNS",
     "Epochs",
+    "ExamplePoisson",
     "FixedSize",
     "MinSeparation",
     "Once",

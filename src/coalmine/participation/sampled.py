@@ -12,6 +12,19 @@ from coalmine import _validate
 from coalmine.contracts import Attendance, Constraint, IndexArray, Sampling, Separation, Streams
 from coalmine.participation.patterns import Pattern, both
 
+DENSE = 100_000  # clients up to whom a coin is thrown for each; above, cohorts are drawn in time of their own size
+
+
+def draw_poisson(population: int, rate: float, rng: np.random.Generator) -> IndexArray:
+    """The places of those who take part, each with probability `rate`.
+
+    A binomial number of them, then a uniform subset of that size: the same law as a coin for each.
+    """
+    if population <= DENSE:
+        return np.flatnonzero(rng.random(population) < rate)
+    count = int(rng.binomial(population, rate))
+    return np.sort(rng.choice(population, count, replace=False, shuffle=False))
+
 
 @dataclass(frozen=True)
 class Poisson(Pattern):
@@ -67,7 +80,7 @@ class Poisson(Pattern):
 
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
         for number in range(start, rounds):
-            yield np.flatnonzero(streams("cohort", number).random(population) < self.rate)
+            yield draw_poisson(population, self.rate, streams("cohort", number))
 
 
 @dataclass(frozen=True)

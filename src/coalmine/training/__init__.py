@@ -4,11 +4,13 @@ config        what a run is told
 assembly      a configuration to objects
 federation    the round loop, canaries among the clients
 work          what processes share of a round
-running       `run` and `resume`
+running       one run: `run` and `resume`
+campaign      many runs of one configuration, with one audit; `run` and `resume` of either
 facts         what a run recorded, for its result
 """
 
 from coalmine.training.assembly import Task
-from coalmine.training.running import RunResult, resume, run, run_in_memory
+from coalmine.training.campaign import resume, run
+from coalmine.training.running import RunResult, run_in_memory
 
 __all__ = ["RunResult", "Task", "resume", "run", "run_in_memory"]

@@ -28,6 +28,9 @@ from coalmine.training.config import Config
 from coalmine.training.federation import Federation
 from coalmine.training.server import ServerAdam, ServerSGD
 
+LARGE = 100_000  # users above whom nothing looks at everybody's data before the first round
+SAMPLED = 10_000  # users who are looked at instead
+
 
 @dataclass(frozen=True)
 class Task:
@@ -51,7 +54,7 @@ class Task:
             return float("nan"), float("nan")
         least = SPECIAL if self.texts else 0  # special tokens do not count
         counts: Counter[int] = Counter()
-        for _, examples in self.train:  # user by user: all together may not fit
+        for _, examples in _sampled(self.train):  # user by user: all together may not fit
             counts.update(dict(enumerate(np.bincount(_counted(examples.targets, least)).tolist())))
         frequent = max(counts, key=lambda target: (counts[target], -target))
         found = [_counted(examples.targets, least) == frequent for _, examples in self.held_out]
@@ -83,7 +86,7 @@ def load_task(config: Config) -> Task:
     if config.data.cap:
         source = source.capped(config.data.cap)
     if config.data.users:
-        source = source.only(source.users[: config.data.users])
+        source = source.first(config.data.users)
     if not len(source):
         raise ValueError("data: no user is left; lower data.at_least.")
     train, held_out = _split(source, config)
@@ -94,7 +97,8 @@ def load_task(config: Config) -> Task:
         return Task(train, held_out, _model(config.model, vocabulary=len(vocabulary.tokens) + SPECIAL), texts=True)
     examples = train.examples_of(train.users[0])
     parts = [train] if held_out is None else [train, held_out]  # how many classes there are is public
-    classes = 1 + max(int(each.targets.max(initial=0)) for part in parts for _, each in part)
+    known = config.model.options.get("classes")  # else everybody's targets are read
+    classes = known or 1 + max(int(each.targets.max(initial=0)) for part in parts for _, each in part)
     return Task(train, held_out, _model(config.model, shape=examples.features.shape[1:], classes=classes), texts=False)
 
 
@@ -138,7 +142,7 @@ def _canary_setup(config: Config, task: Task, clients: Participation, rounds: in
         full_vectors=canaries.full_vectors,
         replace=canaries.replace_clients,
         canary_norm=canaries.canary_norm,
-        examples=canaries.examples or int(task.train.sizes.max(initial=1)),
+        examples=canaries.examples or int(_sampled(task.train).sizes.max(initial=1)),
     )
     if not any(setup.schedule.taking_part(number).size for number in range(rounds)):
         raise ValueError("canaries: none of them would take part in any round. Insert more of them, or train for more rounds.")
@@ -173,7 +177,7 @@ def inputs(job: Federation) -> str:
         return ""
     digest = hashlib.sha256()
     described = (job.model.name, job.model.dim, sorted((name, place.start) for name, place in job.model.groups.items()))
-    for part in (described, mechanism, job.participation.fingerprint, job.data.users, job.data.sizes.tolist()):
+    for part in (described, mechanism, job.participation.fingerprint, *job.data.identity):
         digest.update(repr(part).encode("utf-8", "surrogatepass"))
     digest.update(job.model.initial(job.seed).tobytes())
     return digest.hexdigest()
@@ -193,13 +197,19 @@ def _vocabulary(train: FederatedTexts, config: sections.Data) -> Vocabulary:
         if config.unit != "characters":
             raise ValueError('data.vocabulary = "ascii" is a vocabulary of characters; set data.unit = "characters".')
         return Vocabulary.ascii()
-    return train.vocabulary(config.unit, size=config.vocabulary)
+    counted: FederatedTexts = _sampled(train)
+    return counted.vocabulary(config.unit, size=config.vocabulary)
 
 
 def _windows(texts: FederatedTexts, vocabulary: Vocabulary, config: sections.Data) -> FederatedDataset:
     """Windows of texts: in memory, or cut anew when a client needs them, for sources that do not fit."""
     windows = texts.windows(vocabulary, length=config.length, packing=config.packing)
-    return windows.in_memory() if config.in_memory else windows
+    return windows.in_memory() if config.in_memory and len(texts) <= LARGE else windows
+
+
+def _sampled(users: Any) -> Any:
+    """Everybody, or of very many users some, evenly spaced: for what is public or only shown, and would need all data."""
+    return users if len(users) <= LARGE else users.spaced(SAMPLED)
 
 
 def _counted(targets: Any, least: int) -> Any:

@@ -112,6 +112,8 @@ def fingerprint(config: Config) -> str:
 
     kept = config.model_dump(mode="json", exclude_none=True)
     del kept["run"]["workers"], kept["run"]["hooks"]
+    if config.run.repeats == 1:  # keys that earlier versions did not have
+        del kept["run"]["repeats"], kept["audit"]["lifted"]
     usual = defaults_of(config.mechanism.kind)
     stated = {name: value for name, value in config.mechanism.options.items() if name not in usual or usual[name] != value}
     kept["mechanism"] = {"kind": config.mechanism.kind, **dict(sorted(stated.items()))}

@@ -14,7 +14,7 @@ group alone; sums are order-free.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -136,9 +136,9 @@ class Federation:
 
     def evaluate(self, parameters: Vector, workers: Workers[ClientBatch | Evaluate, Outcome]) -> Array:
         """A row for every held-out user: sum of losses, their number, right predictions, predictions that count."""
-        users = self.held_out.users if self.held_out is not None else ()
+        users: Sequence[str] = self.held_out.users if self.held_out is not None else ()
         size = max(1, -(-len(users) // _SHARDS))
-        tasks = [Evaluate(parameters, users[first : first + size]) for first in range(0, len(users), size)]
+        tasks = [Evaluate(parameters, tuple(users[first : first + size])) for first in range(0, len(users), size)]
         return np.concatenate([np.zeros((0, 4)), *(outcome.values for outcome in workers.map(tasks))])
 
     def _round(self, number: int, state: State, cohort: IndexArray, workers: Workers[ClientBatch | Evaluate, Outcome]) -> Round:

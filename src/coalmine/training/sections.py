@@ -43,7 +43,8 @@ class Data(_Section):
         description="windows of each text separately, of all texts of a user joined, or the first window of each text",
     )
     in_memory: bool = Field(
-        True, description="texts are tokenized once and kept in memory; false: again for every client, if they do not fit"
+        True,
+        description="texts are tokenized once and kept in memory; false, or above 100,000 users: again for every client",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the source")
 
@@ -203,6 +204,9 @@ class Audit(_Section):
     unused_rows: Annotated[int, Field(ge=100, strict=True)] = Field(
         8192, description="random directions that are scored and never inserted"
     )
+    lifted: dict[str, Any] = Field(
+        default_factory=dict, description="with run.repeats: order (1, 2 or 4) and kind (bernstein) of the lifted bound"
+    )
     conformance_level: Annotated[float, Field(gt=0, le=LARGEST_LEVEL)] = Field(
         LEVEL, description="rate of false alarms of all tests together that ask whether the code does what was claimed"
     )
@@ -217,9 +221,27 @@ class Run(_Section):
     workers: Whole = Field(2, description="worker processes; results do not depend on it")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(10, description="rounds between evaluations; 0: at the end only")
     reference: bool = Field(False, description="afterwards train the same without noise and canaries, for comparison")
+    repeats: Whole = Field(1, description="runs with a secret each; more than one are audited together, by the lifted bound")
     hooks: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field(
         (), description="trackers that every round is logged to: see [hooks](hooks.md)"
     )
+
+
+class Inference(_Section):
+    """User inference, for `coalmine infer`: reference model, fine-tuning, and attack."""
+
+    attack_texts: Whole = Field(10, description="texts of each user that the adversary has; never trained on")
+    canary_users: Annotated[int, Field(ge=0, strict=True)] = Field(80, description="users with a shared random string")
+    shared: tuple[Whole, ...] = Field((4, 16), description="lengths of these strings, in characters")
+    reference_users: Whole = Field(100, description="users of the reference model; no target is one of them")
+    reference_steps: Whole = Field(400, description="training steps of the reference model")
+    epochs: Positive = Field(4.0, description="passes over the texts of those who join")
+    statistic: Literal["log ratio", "log ratio per token"] = Field(
+        "log ratio", description="mean over attack texts of the log-likelihood ratio, or of its mean over tokens"
+    )
+    dedup: Literal["within-user"] | None = Field(None, description="equal texts of a user are kept once")
+    protection: Literal["none", "example", "user"] = Field("none", description="DP-SGD on examples, on users, or none")
+    epsilon: Positive | None = Field(None, description="user-level epsilon that the noise is calibrated to")
 
 
 class Config(_Section):
@@ -235,12 +257,16 @@ class Config(_Section):
     canaries: Canaries = Canaries()
     audit: Audit = Audit()
     run: Run = Run()
+    inference: Inference | None = None
 
     @property
     def spec(self) -> AuditSpec:
         """What the audit is told."""
         relation = "replace-one" if self.canaries.replace_clients else self.privacy.relation
-        return AuditSpec(self.privacy.delta, **dict(self.audit), unit=self.privacy.unit, relation=relation)
+        stated = {name: value for name, value in dict(self.audit).items() if name != "lifted"}
+        if self.run.repeats > 1 and self.audit.bound == "lifted":
+            stated["bound"] = "band"  # of each run by itself
+        return AuditSpec(self.privacy.delta, **stated, unit=self.privacy.unit, relation=relation)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:
@@ -254,6 +280,11 @@ class Config(_Section):
             raise ValueError("canaries: Poisson sampling is accounted for adding and removing, not for replacing, clients.")
         if 0 < canaries.pool < LEAST_POOL:
             raise ValueError(f"canaries: a pool of {canaries.pool} shows nothing; at least {LEAST_POOL}, or 0 for none.")
+        if self.run.repeats == 1 and (self.audit.bound == "lifted" or self.audit.lifted):
+            raise ValueError("audit: the lifted bound compares several runs; set run.repeats to their number.")
+        for name in self.audit.lifted:
+            if name not in ("order", "kind"):
+                raise ValueError(f"audit.lifted has no key {name!r}{nearest(name, ('order', 'kind'))} It has order, kind.")
         _ = self.spec  # which checks itself
         return self
 

@@ -1,0 +1,89 @@
+"""User inference (Kandpal et al. 2024): who was in the fine-tuning, by users, texts and phrases, and what helps against it.
+
+    users         AUROC by the number of users who join: n-gram model of characters, chats
+    texts         AUROC by texts of a user and attack texts: the same
+    phrases       canary users with a shared string, by its length and by epochs: small transformer
+    mitigations   cap, deduplication, early stopping, DP for examples and for users: the same
+
+The paper fine-tunes GPT-Neo on Enron, CC News and Reddit; no such model can be had here, and the chats are other data. Its
+numbers stand beside ours as shapes, never as equals. An AUROC is never turned into an epsilon.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from coalmine import data
+from coalmine._random import stream
+from coalmine.attacks import user_inference as attacks
+from coalmine.attacks.ngram import NGram
+from coalmine.estimators.ranking import estimate_auroc
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, ResultPart
+from coalmine.papers.user_level.phrases import mitigations, phrases
+
+ATTACK_TEXTS = (1, 3, 10)
+REFERENCE_USERS = 60
+
+
+def reproduce(ask: Ask) -> PaperResult:
+    """All parts, or the one that is asked for."""
+    parts = ask.parts(users=users, texts=texts, phrases=phrases, mitigations=mitigations)
+    title = "User inference on chats: AUROC of telling who was in the fine-tuning"
+    return PaperResult.of(ask.named("user-inference"), title, parts, error="standard error over seeds")
+
+
+def users(ask: Ask) -> ResultPart:
+    """By the number of users who join."""
+    return _table(ask, [(20, 30), (80, 30)] if not ask.full else [(10, 30), (20, 30), (80, 30), (150, 30)], "users")
+
+
+def texts(ask: Ask) -> ResultPart:
+    """By the number of training texts of a user."""
+    return _table(ask, [(20, 30), (20, 200)] if not ask.full else [(20, 10), (20, 30), (20, 200)], "texts")
+
+
+def _table(ask: Ask, sizes: list[tuple[int, int]], part: str) -> ResultPart:
+    seeds = ask.repeat(full=40, quick=20)
+    jobs = [(count, most, ask.seed * 1000 + seed) for count, most in sizes for seed in range(seeds)]
+    found = np.array(ask.each(rank_users, jobs, f"user inference, {part}")).reshape(len(sizes), seeds, len(ATTACK_TEXTS))
+    rows = []
+    for (count, most), block in zip(sizes, found, strict=True):
+        for column, m in enumerate(ATTACK_TEXTS):
+            own, where = block[:, column], {"users": count, "texts": most, "m": m}
+            error = float(own.std(ddof=1) / math.sqrt(seeds))
+            rows.append(
+                PaperRow(f"{count} users, at most {most} texts, m = {m}", "", float(own.mean()), error, None, "", where)
+            )
+    gain = found[-1 if part == "texts" else 0, :, 2] - found[-1 if part == "texts" else 0, :, 0]
+    check = PaperCheck(
+        f"ten attack texts rank better than one: AUROC {gain.mean():+.3f} ± {gain.std(ddof=1) / math.sqrt(seeds):.3f}",
+        bool(gain.mean() > 0),
+    )
+    note = "Character n-grams of order 6 with Witten–Bell smoothing; half of the users join, by coins."
+    return ResultPart(rows, (check,), notes=(note,), about=ask.about(seeds=seeds))
+
+
+def rank_users(job: tuple[int, int, int]) -> tuple[float, ...]:
+    """AUROC by number of attack texts for one seed: about `count` users join, with at most `most` texts."""
+    count, most, seed = job
+    source: Any = data.read("chat").at_least(max(ATTACK_TEXTS) + 10)
+    order = stream(seed, "users of user inference").permutation(len(source))
+    chosen = [source.users[place] for place in order[: REFERENCE_USERS + 2 * count]]
+    reference = NGram()
+    for user in chosen[:REFERENCE_USERS]:
+        reference.add(source.texts_of(user)[:100])
+    own = {user: source.texts_of(user) for user in chosen[REFERENCE_USERS:]}
+    split = attacks.split_texts(own, attack_texts=max(ATTACK_TEXTS), cap=most, seed=seed)
+    inserted = attacks.throw_coins(split.targets, partial(stream, seed))
+    joined = [text for target, joins in zip(split.targets, inserted, strict=True) if joins for text in target.training]
+    tuned = reference.with_texts(joined)
+    found = []
+    for m in ATTACK_TEXTS:
+        value = attacks.statistic(split.targets, tuned.log_likelihoods, reference.log_likelihoods, texts=m)
+        found.append(estimate_auroc(value[inserted], value[~inserted]).auroc)
+    return tuple(found)
