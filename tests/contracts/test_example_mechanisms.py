@@ -168,7 +168,7 @@ class Killed:
 def preset(folder, kind):
     """The preset for tests, with another mechanism."""
     text = (files("coalmine") / "presets/tiny.toml").read_text()
-    mechanism = f'kind = "{kind}"\nclip_norm = 1.0\nfloor = 0.002\nexamples = 10'
+    mechanism = f'kind = "{kind}"\nclip_norm = 1.0\nfloor = 0.02\nexamples = 10'
     path = folder / "config.toml"
     path.write_text(text.replace("noise_multiplier = 0.5\nclip_norm = 1.0", mechanism))
     return str(path)

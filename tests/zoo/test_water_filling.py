@@ -15,8 +15,7 @@ def test_a_bug_that_only_adds_noise_is_not_accused():
     assert audit_record(RECORD_BUGS["centred-covariance"], 0).verdict.word != "VIOLATED"
 
 
-@pytest.mark.parametrize("method", ["band", "gdp"])
-def test_correct_code_is_not_accused(method):
-    """Two seeds; a right audit accuses both once in 400."""
-    words = [audit_record(None, seed, method).verdict.word for seed in (1, 2)]
+def test_correct_code_is_not_accused():
+    """Two seeds, by the bound that is nearest to the truth; a right audit accuses both once in 400."""
+    words = [audit_record(None, seed, "gdp").verdict.word for seed in (1, 2)]
     assert words != ["VIOLATED", "VIOLATED"]
