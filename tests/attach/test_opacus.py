@@ -1,5 +1,7 @@
 """Opacus itself: every kind of clipping, virtual steps, both kinds of loaders, and faults. Noise comes from fixed seeds."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -58,7 +60,9 @@ def fit(made, epochs=1, criterion=None, physical=None):
 
 def train(audit, physical=None, seed=0, **options):
     engine = opacus.PrivacyEngine(accountant="rdp")
-    told = {**task(seed), "noise_multiplier": 1.0, "max_grad_norm": 1.0, **options}
+    wrapped = options.get("grad_sample_mode") == "ghost"  # only there Opacus takes the criterion
+    told = {name: value for name, value in options.items() if name != "criterion" or wrapped}
+    told = {**task(seed), "noise_multiplier": 1.0, "max_grad_norm": 1.0, **told}
     made = audit.opacus(engine).make_private(**told)
     fit(made, epochs=2, criterion=options.get("criterion"), physical=physical)
     return made, engine
@@ -66,6 +70,10 @@ def train(audit, physical=None, seed=0, **options):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_right_code_conforms_however_it_clips(new_audit, kind):
+    if kind == "ghost" and not hasattr(opacus.optimizers, "DPOptimizerFastGradientClipping"):
+        pytest.skip("before ghost clipping")
+    if kind == "adaptive" and "kwargs" not in inspect.signature(opacus.PrivacyEngine.make_private).parameters:
+        pytest.skip("before make_private took the options of adaptive clipping")
     audit = new_audit()
     (_, optimizer, *_), engine = train(audit, **KINDS[kind])
     result = audit.result
