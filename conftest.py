@@ -13,6 +13,7 @@ from importlib.util import find_spec
 BUDGET = {
     "src": 120,
     "tests": 60,
+    "tests/attach": 240,
     "tests/browser": 60,
     "tests/conformance": 60,
     "tests/contracts": 150,

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from coalmine.audit.conforming import make_battery
 from coalmine.audit.observe import Recorder
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import read_config
+from coalmine.training.running import clients_of
 from coalmine.views import project_row
 from coalmine.workers import Workers
 
@@ -45,6 +47,7 @@ def main():
     task = load_task(config)
     job = federation(config, task, SECRET)
     recorder = Recorder.of(config.spec, job.canary_setup, job.model.groups, SECRET)
+    battery = make_battery(config.spec, job.described, job.canary_setup, job.model.groups, clients_of(job))
     print(
         f"{task.model.name}: {task.model.dim:,} parameters, {len(task.train)} users, pool of {recorder.canaries.count} canaries"
     )
@@ -58,6 +61,9 @@ def main():
             began = time.perf_counter()
             recorder.rows(done.observed)
             views = time.perf_counter() - began
+            began = time.perf_counter()
+            battery.observe(done.observed)
+            tests = time.perf_counter() - began
             rows.append(
                 {
                     "clients": done.observed.record["clients"],
@@ -66,12 +72,14 @@ def main():
                     "server": whole - workers.seconds,
                     "one_release": one,
                     "all_views": views,
+                    "tests": tests,
                 }
             )
             print(
                 f"round {done.number}: {rows[-1]['clients']} clients, {rows[-1]['examples']:,} sentences; training "
                 f"{workers.seconds:.1f} s, server with canaries and noise {whole - workers.seconds:.2f} s, "
-                f"observing one release {one:.3f} s = {one / workers.seconds:.2%}, all views {views / workers.seconds:.2%}"
+                f"observing one release {one:.3f} s = {one / workers.seconds:.2%}, all views {views / workers.seconds:.2%}, "
+                f"tests of the mechanism {tests / workers.seconds:.2%}"
             )
             began = time.perf_counter()
     vectors = extra_memory(recorder, done)
@@ -82,6 +90,7 @@ def main():
         "rounds": rows,
         "one_release_share_of_training": float(np.median([row["one_release"] / row["training"] for row in rows])),
         "all_views_share_of_training": float(np.median([row["all_views"] / row["training"] for row in rows])),
+        "tests_share_of_training": float(np.median([row["tests"] / row["training"] for row in rows])),
         "extra_memory_in_vectors": vectors,
     }
     print(

@@ -36,6 +36,7 @@ LAYER = {
     "hooks": 1,
     "workers": 1,
     "gaussian": 2,
+    "gaussian_pairs": 2,
     "participation": 2,
     "data": 2,
     "models": 2,
@@ -63,6 +64,7 @@ LAYER = {
     "zoo": 10,
     "papers": 10,
     "selftest": 10,
+    "testing": 10,
     "front": 10,
     "cli": 11,
     "__main__": 12,
@@ -266,6 +268,9 @@ NOISE_EXCEPTIONS = {
     "adapters.flower.reading": "Flower's own strategies have an attribute of that name, and applications state it",
     "adapters.flower.legacy": "asks `reading` for what Flower's strategy says",
     "adapters.flower.strategy": "asks `reading` for what Flower's strategy says",
+    "attacks.fine_tuning": "trains by itself: `Tuning` is what people state for it",
+    "training.inference": "states it to `attacks.fine_tuning`",
+    "adapters.opacus.engine": "Opacus's own optimizers have an attribute of that name",
 }
 
 

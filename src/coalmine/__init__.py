@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from coalmine.accounting.claims import calibrate_noise as calibrate_noise
     from coalmine.accounting.claims import claim as claim
     from coalmine.accounting.claims import claimed_delta as claimed_delta
-    from coalmine.audit.attached import Audit as Audit
+    from coalmine.accounting.composition import compose_optimal as compose_optimal
+    from coalmine.accounting.gaussian_sampling import average_leakage as average_leakage
+    from coalmine.accounting.gaussian_sampling import claim_gaussian_sampling as claim_gaussian_sampling
+    from coalmine.accounting.gaussian_sampling import record_epsilon as record_epsilon
+    from coalmine.accounting.water_filling import claim_waterfilling as claim_waterfilling
+    from coalmine.adapters.door import Audit as Audit
     from coalmine.audit.statements import audit_scores as audit_scores
     from coalmine.canaries.sphere import SphereCanaries as SphereCanaries
     from coalmine.canaries.transform import TransformCanaries as TransformCanaries
@@ -47,6 +52,14 @@ if TYPE_CHECKING:
     from coalmine.gaussian import gaussian_delta as gaussian_delta
     from coalmine.gaussian import gaussian_epsilon as gaussian_epsilon
     from coalmine.gaussian import gaussian_gap as gaussian_gap
+    from coalmine.gaussian_pairs import pair_delta as pair_delta
+    from coalmine.gaussian_pairs import pair_epsilon as pair_epsilon
+    from coalmine.gaussian_pairs import renyi_divergence as renyi_divergence
+    from coalmine.gaussian_pairs import standard_pair as standard_pair
+    from coalmine.mechanisms.spectrum import leverages as leverages
+    from coalmine.mechanisms.spectrum import outside_span as outside_span
+    from coalmine.mechanisms.spectrum import water_fill as water_fill
+    from coalmine.mechanisms.spectrum import water_level as water_level
     from coalmine.nulls import CosineNull as CosineNull
     from coalmine.nulls import GaussianNull as GaussianNull
     from coalmine.nulls import MaxNull as MaxNull
@@ -66,7 +79,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "accounting.claims": ("calibrate_noise", "claim", "claimed_delta"),
-    "audit.attached": ("Audit",),
+    "accounting.composition": ("compose_optimal",),
+    "accounting.gaussian_sampling": ("average_leakage", "claim_gaussian_sampling", "record_epsilon"),
+    "accounting.water_filling": ("claim_waterfilling",),
+    "adapters.door": ("Audit",),
     "audit.statements": ("audit_scores",),
     "canaries.sphere": ("SphereCanaries",),
     "canaries.transform": ("TransformCanaries",),
@@ -86,6 +102,8 @@ _HOMES = {
     "estimators.threshold": ("bound_pointwise", "bound_threshold"),
     "front": ("run",),
     "gaussian": ("gaussian_delta", "gaussian_epsilon", "gaussian_gap"),
+    "gaussian_pairs": ("pair_delta", "pair_epsilon", "renyi_divergence", "standard_pair"),
+    "mechanisms.spectrum": ("leverages", "outside_span", "water_fill", "water_level"),
     "nulls": ("CosineNull", "GaussianNull", "MaxNull"),
     "participation.examples": ("ExamplePoisson",),
     "participation.patterns": ("Epochs", "MinSeparation", "Once", "Periods", "Repeated"),

@@ -44,6 +44,7 @@ from coalmine.estimators.power import noticeable_noise_factor
 from coalmine.gaussian import gaussian_epsilon, gaussian_gap
 
 HALF_NOISE = 2.0
+ANY_DATA = "any data"
 ABOVE = "estimate-above-claim"
 NOTICED = 0.9  # noise of at most so many times the claimed one must have been noticed, for CONSISTENT by conformance
 PROMISED = (  # sentences of which each must have been tested
@@ -63,13 +64,20 @@ def judge(
     game: Game | None = None,
     visible: Visible | None = None,
     half_noise_epsilon: float | None = None,
+    for_these_data: bool = False,
 ) -> Verdict:
     """Compare a claim with a lower bound measured in `game`; a mismatch is an error, not a comparison.
 
     `visible` is the epsilon that the scores would show, were the noise too small by a factor; without it, that of the claim's
     mechanism. Where something else hides the canaries it is less, and a fault would be hidden with them. Who has only the
-    value at half the noise, from an earlier verdict, gives `half_noise_epsilon`.
+    value at half the noise, from an earlier verdict, gives `half_noise_epsilon`. A claim that holds for these data only decides
+    nothing unless the caller says `for_these_data`.
     """
+    if claim.valid_for != ANY_DATA and not for_these_data:
+        raise MismatchError(
+            f"the claim ({claim.accountant}) holds for {claim.valid_for} only: it says nothing of other data, and decides "
+            "nothing unless it is named so (for_these_data=True)."
+        )
     _check_comparable(claim, bound, game or Game())
     detectable = bound.detectable_above(claim.epsilon) if math.isfinite(claim.epsilon) else math.inf
     factor = _noticed(claim, detectable, visible)

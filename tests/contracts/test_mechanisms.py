@@ -20,7 +20,15 @@ from coalmine import accounting
 from coalmine._random import stream
 from coalmine.contracts import AtLeast, ByClients, Clip, Description, Extra, Noise, Opaque, Public
 from coalmine.errors import NonFiniteError, RunDirectoryError
-from coalmine.mechanisms import STRATEGIES, AdaptiveGaussian, FixedPointSum, Gaussian, fingerprint, read_description
+from coalmine.mechanisms import (
+    STRATEGIES,
+    AdaptiveGaussian,
+    Distributed,
+    FixedPointSum,
+    Gaussian,
+    fingerprint,
+    read_description,
+)
 from coalmine.participation import Once
 from coalmine.report.page import report
 from coalmine.result import AuditResult
@@ -47,6 +55,7 @@ CASES = [
     Case("correlated", toys.Correlated(2.0, 0.7, coupling=0.8), toys.Correlated(2.0, 0.7, coupling=0.7)),
     Case("lifted", toys.Lifted(2.0, 0.7), toys.Lifted(2.0, 0.8), exact=False, claimable=False),
     Case("by-clients", toys.ByTheClients(2.0, 0.7, honest=CLIENTS), toys.ByTheClients(2.0, 0.7, honest=CLIENTS + 1)),
+    Case("distributed", Distributed(2.0, 0.7, honest=CLIENTS), Distributed(2.0, 0.7, honest=CLIENTS + 1)),
     Case("plain-class", toys.Plain(2.0, 0.7), toys.Plain(2.0, 0.8)),
 ]
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -108,8 +108,9 @@ def test_a_view_that_hides_the_canaries_does_not_call_a_broken_mechanism_consist
 
 @pytest.mark.parametrize("change", ["canaries.replace_clients=true", "canaries.canary_norm=0.01"])
 def test_canaries_that_add_less_than_the_claim_allows_for_are_not_said_to_notice_half_the_noise(tmp_path, change):
+    """The tests of the mechanism do not need canaries; what canaries would notice is said as it is."""
     verdict = audited(tmp_path, change).verdict
-    assert verdict.word == "INCONCLUSIVE"
+    assert (verdict.word, verdict.code) == ("CONSISTENT", "conforms")
     assert verdict.noticeable_noise_factor > 2
 
 

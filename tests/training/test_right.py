@@ -384,7 +384,7 @@ def test_a_maximum_without_power_says_so(tmp_path):
         assert any(caveat.startswith("maximum:") for caveat in views[name].caveats)
     assert not any(caveat.startswith("no power:") for caveat in views["every-release"].caveats)
     assert views["every-release"].bound.epsilon > 0
-    assert quiet.setting["view"] == "every-release" and quiet.verdict.code == "conforms"  # the mechanism's tests, not canaries
+    assert quiet.setting["view"] == "every-release" and quiet.verdict.code == "conforms"  # by the tests of the mechanism alone
     assert any(caveat.startswith("no power:") for caveat in quiet.caveats)
     assert quiet.estimate is None and any(caveat.startswith("no estimate:") for caveat in quiet.caveats)
 

@@ -22,11 +22,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from coalmine import _validate
+from coalmine.accounting.water_filling import LiftedEvent
 from coalmine.contracts import ByClients, ByServer, Description, Fresh, Isotropic, Opaque, Participation, Sampling
 from coalmine.gaussian import gaussian_delta, gaussian_epsilon
 
@@ -86,13 +87,15 @@ def event_of(
     relation: str | None = None,
     revealed: bool = False,
     rounds: int | None = None,
-) -> Event:
+) -> Event | LiftedEvent:
     """The event of a mechanism and a pattern; what no accountant here can handle is refused by name."""
     _validate.one_of("accountant", accountant, ("auto", "analytic", "pld", "rdp"))
     related = _validate.one_of("relation", participation.relation if relation is None else relation, RELATIONS)
     noise, sampling = description.noise, participation.sampling
     if noise is None:
         raise ValueError("the mechanism states an epsilon and no noise: there is nothing to account for.")
+    if description.examples is not None:
+        return _of_examples(description, participation, related, revealed)
     for part, allowed in (("coordinates", (Isotropic,)), ("added_by", (ByServer, ByClients))):
         found = getattr(noise, part)
         if not isinstance(found, allowed):
@@ -109,6 +112,24 @@ def event_of(
     related_to: Any = related
     members = 1 if sampling is None else sampling.group_size
     return Event(noise.accounted, members * noise.rounds.sensitivity(constraint), sampling, chosen, related_to, revealed)
+
+
+def _of_examples(description: Description, participation: Participation, relation: str, revealed: bool) -> Event | LiftedEvent:
+    """Where single examples are protected. One that is added or removed is one whose gradient is zero without it."""
+    examples, noise, related = description.examples, description.noise, cast("Relation", relation)
+    if examples is None or noise is None:
+        raise ValueError("the mechanism says nothing of single examples, or of noise: there is nothing to account for.")
+    if participation.sampling is not None and not revealed:
+        raise ValueError(
+            f"{participation} has no accountant where single examples are protected: take a pattern whose rounds are known."
+        )
+    times = participation.most
+    if examples.weights == "gaussian":
+        return LiftedEvent.of(description, times, related)
+    if examples.weights == "equal":
+        return Event(noise.accounted, math.sqrt(times), None, "analytic", related)
+    batches = Sampling(examples.batch / examples.count, times, examples.batch, examples.count)
+    return Event(noise.accounted, math.sqrt(times), batches, "rdp", "replace-one")
 
 
 def _chosen(sampling: Sampling | None, accountant: str, relation: str, revealed: bool) -> str:
@@ -269,6 +290,8 @@ def name_of(accountant: str) -> str:
     """The accountant with its version: an epsilon never travels without it."""
     if accountant == "analytic":
         return "analytic Gaussian"
+    if accountant == "water-filling":
+        return "water-filling, tight; Rényi orders"
     from importlib.metadata import version
 
     return f"dp-accounting {version('dp-accounting')} {accountant.upper()}"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coalmine import _validate
+from coalmine.audit.conforming import Clients
+from coalmine.audit.observe import MemoryRecord
 from coalmine.audit.spec import AuditSpec
 from coalmine.canaries.schedule import Schedule
 from coalmine.canaries.setup import CANARY_NORM, CanarySetup
 from coalmine.contracts import (
     Array,
+    Caveat,
     Claim,
     Clip,
     Description,
@@ -25,8 +30,10 @@ from coalmine.contracts import (
     Vector,
     plain,
 )
+from coalmine.errors import RunDirectoryError
 from coalmine.mechanisms.gaussian import length
-from coalmine.participation import Repeated, Trace
+from coalmine.participation import Poisson, Repeated, Trace
+from coalmine.runs import SCHEMA, RunDirectory
 from coalmine.views import norms_of_unknown_clients
 
 _AVERAGED = ("clients", "canaries", "places", "clip_norm", "canary_share")
@@ -78,6 +85,13 @@ class Application:
     knows_others: bool  # whether the adapter can tell the clients' part of a release
     stated: Claim | None = None  # a claim of the application's own; else ours is computed from the description
     facts: Mapping[str, Any] = field(default_factory=dict)  # further settings, for the record
+    unit: str = "client"  # who is protected, unless the audit was told
+    rounds: int | None = None  # over how many canaries are spread, unless the audit was told
+    rate: float | None = None  # of Poisson sampling, where canaries can be sampled as clients or examples are
+    model: Callable[[], Vector] | None = None  # parameters now, of which a release is not simply added to the last ones
+    shows_model: bool = True  # whether the parameters are known
+    clients: Clients = field(default_factory=Clients)  # who was to take part, as the accountant was told
+    closing: Callable[[], Mapping[str, Any]] | None = None  # facts that are known at the end, as an accountant's epsilon
 
     @property
     def noise(self) -> float:
@@ -137,7 +151,9 @@ def observed(
     )
 
 
-def summary(application: Application, rounds: int, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def summary(
+    application: Application, rounds: int, events: Sequence[Mapping[str, Any]], *, unit: str = "client"
+) -> dict[str, Any]:
     """What the training recorded, without times."""
     mean = {f"mean_{name}": float(np.mean([event[name] for event in events])) for name in _AVERAGED}
     mean["mean_clients_norm"] = float(np.mean(_clients_norms(application, events)))
@@ -152,8 +168,15 @@ def summary(application: Application, rounds: int, events: Sequence[Mapping[str,
         "released": len(events),
         **mean,
         "largest_canary_share": max(event["canary_share"] for event in events),
+        **({"unit": unit} if unit != "client" else {}),
         **application.facts,
     }
+
+
+def sampled(schedule: Schedule, realised: Mapping[int, IndexArray], rate: float) -> Schedule:
+    """Canaries that a sampler drew at a rate, in as many rounds as there were."""
+    assigned = tuple(realised[number] for number in sorted(realised))
+    return Schedule(Poisson(rate, len(assigned)), schedule.pool, assigned, schedule.inserted)
 
 
 def as_it_was(schedule: Schedule, realised: Mapping[int, IndexArray]) -> Schedule:
@@ -185,11 +208,42 @@ def sections(application: Application, spec: AuditSpec, setup: CanarySetup) -> d
     }
 
 
-def written(about: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """config.toml."""
+def own_claim(application: Application, schedule: Schedule, unit: str) -> list[Caveat]:
+    """What is claimed for clients or examples, where they take part otherwise than canaries do."""
+    epsilon = application.facts.get("epsilon_of_clients")
+    if epsilon is None or schedule.pattern.attendance == application.facts["participation"]:
+        return []
+    how = {"canaries": plain(schedule.pattern.attendance), "clients": plain(application.facts["participation"])}
+    return [Caveat("canaries-participation", {**how, "epsilon": epsilon, "unit": unit})]
+
+
+def refuse_old(out: Path) -> None:
+    """A directory that holds something already."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunDirectoryError(
+            f"{str(out)!r} already exists and is not empty: an audit writes into a directory of its own. "
+            "Give Audit(out=...) another one, or remove it. (Training of another engine is not resumed.)"
+        )
+
+
+def make_record(
+    out: str | Path | None, application: Application, about: Mapping[str, Any], settings: Mapping[str, Any], secret_seed: int
+) -> RunDirectory | MemoryRecord:
+    """A new directory with config.toml and the secret, or memory."""
+    if out is None:
+        return MemoryRecord()
     import tomli_w
 
-    return tomli_w.dumps({"about": dict(about), **settings})
+    versions = {name: version(name) for name in ("coalmine", "numpy", "scipy", "dp-accounting")}
+    head = {"schema": SCHEMA, "engine": application.engine, "versions": versions, **about}
+    return RunDirectory.create(out, config=tomli_w.dumps({"about": head, **settings}), secret_seed=secret_seed)
+
+
+def in_rounds(rounds: Sequence[int]) -> str:
+    """Rounds counted from one, the first few of them."""
+    shown = ", ".join(str(number + 1) for number in rounds[:5])
+    more = f" and {len(rounds) - 5} more" if len(rounds) > 5 else ""
+    return f"round{'s' * (len(rounds) > 1)} {shown}{more}"
 
 
 def _clients_norms(application: Application, events: Sequence[Mapping[str, Any]]) -> Sequence[float] | Array:

@@ -12,6 +12,9 @@ place of an inserted canary its update is sent, in the place of a held-out one, 
 (almost) nothing. Neighbours are training with a client's update and training with nothing in its place: the sum moves by at
 most one clip norm while everything else stays as it is, which is what "add or remove one" means where the denominator is
 fixed. The coins stay fair and independent of each other and of the rounds.
+
+Where the denominator is fixed anyway, as in DP-SGD, places mean nothing: inserted canaries join, and nobody else. An engine
+that does not know its number of rounds before training says over how many the canaries are spread; later rounds have none.
 """
 
 from __future__ import annotations
@@ -22,28 +25,34 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from coalmine import _validate
-from coalmine.audit.application import Application, Replies, Stated, as_it_was, sections, summary, written
-from coalmine.audit.observe import MemoryRecord, Recorder
+from coalmine.audit.application import (
+    Application,
+    Replies,
+    Stated,
+    in_rounds,
+    make_record,
+    own_claim,
+    refuse_old,
+    sections,
+    summary,
+)
+from coalmine.audit.assignment import Assignment
+from coalmine.audit.observe import Recorder
+from coalmine.audit.planning import AuditPlan
 from coalmine.audit.secret import secret
 from coalmine.audit.session import Session
-from coalmine.audit.spec import LEAST_POOL, WITHOUT_OTHERS, AuditSpec, Statement
+from coalmine.audit.spec import WITHOUT_OTHERS, AuditSpec, Statement
 from coalmine.canaries import TransformCanaries
 from coalmine.canaries.schedule import Schedule
 from coalmine.canaries.setup import CanarySetup
 from coalmine.contracts import Array, Caveat, Claim, IndexArray, Observed, Vector, plain
-from coalmine.errors import MismatchError, NotEnoughCanariesError, RunDirectoryError
+from coalmine.errors import MismatchError, NotEnoughCanariesError
 from coalmine.hooks import Hook, HookRunner, hooks_of
-from coalmine.participation import Periods
 from coalmine.result import AuditResult
-from coalmine.runs import SCHEMA, RunDirectory
-from coalmine.views import VIEWS
+from coalmine.views import VIEWS, UnknownRounds
 
 _USUAL, _REPLIES, _NOTHING = Statement(), Replies(), Stated()
 
@@ -52,8 +61,9 @@ class Audit:
     """Canaries in an application's own training: who they are, what they send, what is seen of them, and what that proves.
 
     `rounds` is how many the application will train for, `presentations` in how many of them each canary of the `pool` has a
-    place. A `Statement` chooses what decides, `Replies` what canaries say of themselves, and `Stated` holds what the
-    application says of its privacy where its strategy does not; most audits need none of them.
+    place; an engine's adapter may know both. A `Statement` chooses what decides, `Replies` what canaries say of themselves,
+    and `Stated` holds what the application says of its privacy where its strategy does not; most audits need none of them.
+    With `Statement(view="unknown-rounds")` canaries are sampled as examples are, and the amplified claim is tested.
 
     `out` is a new directory for all files, as `coalmine run` makes it; without it everything stays in memory. The secret comes
     fresh from the operating system. Where canaries are clients, both sides need the same one: a `secret_file`, which is made if
@@ -68,10 +78,10 @@ class Audit:
         self,
         *,
         delta: float,
-        rounds: int,
-        pool: int = 600,
+        rounds: int | None = None,
+        pool: int | None = None,
         presentations: int = 1,
-        unit: str = "client",
+        unit: str | None = None,
         statement: Statement = _USUAL,
         replies: Replies = _REPLIES,
         stated: Stated = _NOTHING,
@@ -80,9 +90,6 @@ class Audit:
         secret_file: str | Path | None = None,
         hooks: Sequence[Hook | str] = (),
     ):
-        self.rounds = _validate.rounds(rounds)
-        if _validate.whole("pool", pool, least=1) < LEAST_POOL:
-            raise ValueError(f"canaries: a pool of {pool} shows nothing; at least {LEAST_POOL}.")
         for name, found, kind in (
             ("statement", statement, Statement),
             ("replies", replies, Replies),
@@ -91,13 +98,14 @@ class Audit:
             if not isinstance(found, kind):
                 raise ValueError(f"{name} must be a {kind.__name__}(...) of coalmine.adapters; got {found!r}.")
         self.replies, self.stated = replies, stated
-        self._spec, self._auto = statement.spec(delta, unit), statement.view == "auto"
+        self._spec, self._auto, self._unit = statement.spec(delta, unit or "client"), statement.view == "auto", unit
         self._given_secret = secret_seed is not None
         self._seed, self._made_here = secret(secret_seed, secret_file)
-        self._drawn = Schedule.draw(Periods(presentations), pool=pool, rounds=rounds, secret_seed=self._seed)
-        self._schedule = self._drawn
+        unknown = self._spec.view == UnknownRounds.key
+        self._who = Assignment(rounds, pool, presentations, sampled=unknown, replies=replies, seed=self._seed)
+        self._schedule: Schedule | None = None  # where the engine decided about rounds, as it was in the end
         self._out, self._hooks = out, hooks_of(hooks)
-        self._pool: TransformCanaries | None = None
+        self._later = 0  # rounds after the canaries' last
         self._released: set[int] = set()  # rounds that were observed
         self._realised: dict[int, IndexArray] = {}
         self._application: Application | None = None
@@ -108,7 +116,7 @@ class Audit:
         self._trouble: Exception | None = None
 
     def __repr__(self) -> str:
-        return f"Audit(rounds={self.rounds}, pool={self._drawn.pool}, delta={self.delta:g}, secret_seed=not shown)"
+        return f"Audit({self._who}, delta={self.delta:g}, secret_seed=not shown)"
 
     @property
     def delta(self) -> float:
@@ -116,19 +124,34 @@ class Audit:
         return self._spec.delta
 
     @property
+    def rounds(self) -> int:
+        """Over how many rounds the canaries are spread."""
+        return self._who.rounds
+
+    @property
+    def settled(self) -> bool:
+        """Whether every round must be audited: their number was given, or canaries are sampled in all of them."""
+        return self._who.settled
+
+    @property
+    def sampled(self) -> bool:
+        """Whether canaries are sampled as examples are, in rounds that the adversary does not know."""
+        return self._who.sampled
+
+    @property
     def places(self) -> int:
         """Canaries that have a place in a round, whichever way their coins fell: the same in every round."""
-        return max(candidates.size for candidates in self._drawn.assigned)
+        return max(candidates.size for candidates in self._who.schedule.assigned)
 
     @property
     def schedule(self) -> Schedule:
         """The rounds and the coins, as secret as the seed; where the engine decides about rounds, as it was in the end."""
-        return self._schedule
+        return self._who.schedule if self._schedule is None else self._schedule
 
     @property
     def fingerprint(self) -> str:
         """By which two sides know that they have the same secret and the same pool."""
-        about = f"coalmine audit {self._seed:x} {self._drawn.pool} {self.rounds}"
+        about = f"coalmine audit {self._seed:x} {self._who.schedule.pool} {self.rounds}"
         return hashlib.sha256(about.encode()).hexdigest()[:32]
 
     @property
@@ -145,24 +168,30 @@ class Audit:
         """Before the first round: the canaries are drawn, and the directory is made."""
         if self._session is not None:
             raise MismatchError("this audit has begun already: one audit is for one training. Make a new Audit(...).")
-        spec, setup = self.resolved(application), self.setup(application.initial.size)
-        settings = sections(application, spec, setup)
-        record: RunDirectory | MemoryRecord = MemoryRecord()
         if self._out is not None:
-            _refuse_old(Path(self._out))
-            about = {"schema": SCHEMA, "engine": application.engine, "versions": _versions()}
-            about["secret"] = "given: reproducible, not private" if self._given_secret else "fresh"
-            record = RunDirectory.create(self._out, config=written(about, settings), secret_seed=self._seed)
+            refuse_old(Path(self._out))
+        spec = self.resolved(application)
+        self._who.settle(application, spec)
+        setup = self.setup(application.initial.size)
+        if application.rounds is not None:  # else the application's author has planned it
+            sys.stderr.write(f"coalmine: {self._who.plan(application, spec)}\n")
+        settings = sections(application, spec, setup)
+        about = {"secret": "given: reproducible, not private" if self._given_secret else "fresh"}
+        record = make_record(self._out, application, about, settings, self._seed)
         self._notify = HookRunner(self._hooks, record.path or Path())
         session = Session(spec, setup, application.description, record, self._notify)
-        session.begin(application.initial, application.groups, self._seed)
+        session.begin(application.initial, application.groups, self._seed, clients=application.clients)
         self._application, self._session, self._final = application, session, application.initial
         self._notify("start", {"directory": str(self._out), "config": settings, "rounds": self.rounds, "round": 0})
         self._began = time.monotonic()
 
+    def plan(self) -> AuditPlan:
+        """What this audit can decide, in one line; known as soon as an adapter has said what is trained."""
+        return self._who.plan(self._known, self._begun.spec)
+
     def setup(self, dim: int) -> CanarySetup:
         """The canaries of a model of so many parameters; nothing is begun by that."""
-        return CanarySetup(self.canaries(dim), self._drawn, full_vectors=True, canary_norm=self.replies.canary_norm)
+        return self._who.setup(dim)
 
     def recorder(self, application: Application) -> Recorder:
         """What makes rows of an observed round, for an engine that cannot keep this audit in memory; nothing is begun."""
@@ -170,36 +199,27 @@ class Audit:
 
     def taking_part(self, round_number: int) -> IndexArray:
         """The canaries whose updates are sent in a round; the other places send nothing."""
-        if not 0 <= round_number < self.rounds:
-            raise MismatchError(
-                f"round {round_number + 1} of an audit of {self.rounds} rounds: give Audit(rounds=...) the number of rounds "
-                "that the application trains for."
-            )
-        return self._drawn.taking_part(round_number)
+        return self._who.taking_part(round_number)
 
     def canaries(self, dim: int) -> TransformCanaries:
         """The pool, for a model of so many parameters."""
-        pool = self._drawn.pool
-        if dim < 4 * pool:
-            raise NotEnoughCanariesError(
-                f"{pool} canaries need a model of at least {4 * pool} parameters; this one has {dim}. Take a smaller pool."
-            )
-        if self._pool is None or self._pool.dim != dim:
-            self._pool = TransformCanaries(dim, pool, secret_seed=self._seed)
-        return self._pool
+        return self._who.canaries(dim)
 
     def update(self, index: int, clip_norm: float, dim: int) -> Vector:
         """What a canary sends: far longer than the clip norm, so that the code under audit must clip it."""
-        canaries = self.canaries(dim)
-        sent: Vector = canaries.update(index) * np.float32(self.replies.canary_norm * clip_norm / canaries.norm)
-        return sent
+        return self._who.update(index, clip_norm, dim)
 
     def observe(self, seen: Observed) -> None:
         """What a round released."""
         session = self._begun
+        if seen.round >= self.rounds and not self.sampled:
+            session.look_on(seen)  # all canaries had their rounds
+            self._later, self._result = self._later + 1, None
+            return
         self._note_round(seen.round, seen.canaries.assigned)
         session.observe(seen, more=self._seconds())
-        self._final = self._final + seen.release.vector
+        if self._known.model is None:
+            self._final = self._final + seen.release.vector
 
     def keep(
         self,
@@ -249,15 +269,15 @@ class Audit:
             )
         setup = None
         if self._realised:
-            if not any(present.size for present in self._realised.values()):
-                raise NotEnoughCanariesError(
-                    "no client was a canary in any round. Add canary_mod(...) to the mods of the ClientApp, and say who is a "
-                    "canary: node configurations with a canary-id, or who=last_partitions(...)."
-                )
-            self._schedule = as_it_was(self._drawn, self._realised)
-            setup = replace(self.setup(application.initial.size), schedule=self._schedule)
+            self._schedule = self._who.as_it_was(self._realised, application.rate)
+            setup = self._who.setup(application.initial.size, self._schedule)
+        if application.model is not None:
+            self._final = application.model()
+        if application.closing is not None:
+            application = self._application = replace(application, facts={**application.facts, **application.closing()})
         events = session.record.events()
-        about = summary(application, self.rounds, events)
+        about = summary(application, self.rounds, events, unit=session.spec.unit)
+        about |= {"later_rounds": self._later} if self._later else {}
         training = {**about, "secret_sha256": self._digest, "notes": [str(note) for note in self._noted()]}
         result = session.end(self._final, training, self._caveats(events), application.stated, setup)
         assert result is not None  # an audit has canaries
@@ -294,8 +314,10 @@ class Audit:
 
     def resolved(self, application: Application) -> AuditSpec:
         """The specification with what the application said; the deciding view is fixed here, before the first release."""
-        spec, known = self._spec, application.knows_others
-        if known:
+        spec = replace(self._spec, unit=self._unit or application.unit)
+        if not application.shows_model:
+            spec = spec.without_model()
+        if application.knows_others:
             return spec
         if not self._auto and VIEWS[spec.view].knows_others:
             raise MismatchError(
@@ -312,31 +334,13 @@ class Audit:
         else:
             said.append(Caveat("claim-own", {"accountant": application.stated.accountant}))
         seen = sum(int(event.get("releases", 1)) for event in events)
-        if seen < self.rounds:
+        if seen < self.rounds and not self.sampled:
             said.append(Caveat("rounds-missing", {"released": seen, "rounds": self.rounds}))
+        said += own_claim(application, self.schedule, self._begun.spec.unit)
         return (*said, *self._noted())
 
     def _noted(self) -> list[Caveat]:
         return [
-            Caveat("note", {"name": name, "text": f"{text} ({_rounds(rounds)})"})
+            Caveat("note", {"name": name, "text": f"{text} ({in_rounds(rounds)})"})
             for (name, text), rounds in self._notes.items()
         ]
-
-
-def _refuse_old(out: Path) -> None:
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunDirectoryError(
-            f"{str(out)!r} already exists and is not empty: an audit writes into a directory of its own. "
-            "Give Audit(out=...) another one, or remove it. (Training of another engine is not resumed.)"
-        )
-
-
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("coalmine", "numpy", "scipy", "dp-accounting")}
-
-
-def _rounds(rounds: Sequence[int]) -> str:
-    """Rounds counted from one, the first few of them."""
-    shown = ", ".join(str(number + 1) for number in rounds[:5])
-    more = f" and {len(rounds) - 5} more" if len(rounds) > 5 else ""
-    return f"round{'s' * (len(rounds) > 1)} {shown}{more}"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from coalmine import accounting
-from coalmine.audit.spec import AuditSpec
+from coalmine.audit.spec import OF_THE_MODEL, AuditSpec
 from coalmine.canaries import TransformCanaries
 from coalmine.canaries.setup import CanarySetup
 from coalmine.contracts import Array, Canaries, Description, IndexArray, Observed, Participation, Projections, State, Vector
@@ -27,7 +27,6 @@ from coalmine.views.power import LEAST_NOISE
 _HEAD = 3  # round, norm, amplitude
 _RUNNING = ("residual", "mean")  # kinds whose noise is new in every round
 _MEASURED = ("epsilon_measured", "epsilon_estimated", "epsilon_at_most")
-_FINAL = ("total_change", "model")  # kinds that exist once, at the end
 
 
 class Record(Protocol):
@@ -128,7 +127,7 @@ class Recorder:
     @property
     def kinds(self) -> list[str]:
         """The kinds of vectors that are looked at in every round."""
-        return sorted({view.needs for view in self.views} - set(_FINAL))
+        return sorted({view.needs for view in self.views} - set(OF_THE_MODEL))
 
     def rows(self, seen: Observed) -> dict[str, Array]:
         """By the name of the log, what is seen of a round."""

@@ -78,6 +78,11 @@ class Session:
                 state = {**state, **{f"{STATE}{name}": value for name, value in self._battery.state.items()}}
         return self.save(seen.round, rows, {**record, **(more or {})}, state=state)
 
+    def look_on(self, seen: Observed) -> None:
+        """A round after the canaries' last: the mechanism is tested, and nothing is kept."""
+        if self._battery is not None and self.recorder is not None:
+            self._battery.observe(seen)
+
     def save(
         self, number: int, rows: Mapping[str, Array], record: Mapping[str, Any], *, state: State | None = None
     ) -> dict[str, Any]:

@@ -15,6 +15,7 @@ PRIMARY = "known-others"
 WITHOUT_OTHERS = "known-rounds"  # where an engine does not show what the clients sent
 SHOWN = ("final-model", "every-release", "known-rounds", "known-others")
 NULLS = ("auto", "theory", "empirical")
+OF_THE_MODEL = ("total_change", "model")  # kinds of projections that exist once, at the end
 LEAST_POOL = 10
 LEAST_ROWS = 100
 LARGEST_LEVEL = 0.1  # of the tests of the mechanism: a gate that fails more often than this on correct code is none
@@ -95,6 +96,13 @@ class AuditSpec:
         """The same where nobody shows what the clients sent: views that need it fall away."""
         views = tuple(name for name in self.views if not VIEWS[name].knows_others)
         return replace(self, view=primary or self.view, views=views)
+
+    def without_model(self) -> AuditSpec:
+        """The same where nobody shows the model: only releases are seen."""
+        unseen = [name for name in (self.view, *self.views) if VIEWS[name].needs in OF_THE_MODEL]
+        if self.view in unseen:
+            raise ValueError(f"audit: view {self.view!r} looks at the model, which this training does not show.")
+        return replace(self, views=tuple(name for name in self.views if name not in unseen))
 
 
 @dataclass(frozen=True)

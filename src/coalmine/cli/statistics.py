@@ -172,10 +172,23 @@ def account(
     ] = None,
     accountant: Annotated[str, typer.Option(help="auto, analytic, pld or rdp.")] = "auto",
     relation: Related = None,
+    honest: Annotated[int | None, typer.Option(help="Clients add the noise: the number of honest ones claimed for.")] = None,
+    survivors: Annotated[int | None, typer.Option(help="With --honest: honest clients whose noise is in the sum.")] = None,
+    water_filling: Annotated[bool, typer.Option("--water-filling", help="Gaussian weights and water-filling noise.")] = False,
+    users: Annotated[int | None, typer.Option(help="With --water-filling: users in a round.")] = None,
+    examples: Annotated[int | None, typer.Option(help="With --water-filling: examples of each user.")] = None,
+    batch: Annotated[float | None, typer.Option(help="Scale of the Gaussian weights: variance 1/(batch examples).")] = None,
+    clip_norm: Annotated[float | None, typer.Option(help="With --water-filling: clip norm of single gradients.")] = None,
+    floor: Annotated[float | None, typer.Option(help="Least variance of each user in every direction.")] = None,
+    formula: Annotated[str, typer.Option(help="tight, theorem4 or printed (Zhang & Psounis 2024).")] = "tight",
+    gradients: Annotated[Path | None, typer.Option(help="npz file of gradients: epsilon of every record, no noise.")] = None,
+    users_key: Annotated[str, typer.Option(help="With --gradients: the array that names each record's user.")] = "user",
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """The analytic epsilon, delta or noise multiplier: give two of the three.
+
+    With --water-filling: two of floor, epsilon and delta. With --gradients: what secure aggregation without noise leaks.
 
     \b
     Examples:
@@ -183,6 +196,14 @@ def account(
       coalmine account --noise-multiplier 1 --delta 1e-5 --sampling-rate 0.01 --rounds 1000
       coalmine account --epsilon 3 --delta 1e-6 --participations 8
     """
+    if water_filling or gradients is not None:
+        from coalmine.cli import secure_aggregation as shared
+
+        asked: dict[str, Any] = {"users": users, "examples": examples, "batch": batch, "clip_norm": clip_norm, "floor": floor}
+        asked |= {"formula": formula, "honest": honest, "survivors": survivors, "rounds": rounds, "users_key": users_key}
+        if gradients is not None:
+            return shared.account_gradients(gradients, asked, delta, as_json)
+        return shared.account_water_filling(asked, epsilon, delta, as_json)
     from coalmine import accounting
     from coalmine.cli import options
     from coalmine.contracts import plain
@@ -191,12 +212,22 @@ def account(
     if group_size is not None:
         pattern = options.of_examples(pattern, group_size)
     how: Any = {"accountant": accountant, "relation": relation}
+    if honest is not None or survivors is not None:
+        from coalmine.cli.secure_aggregation import shared_noise
+
+        noise_multiplier = shared_noise(_needed(noise_multiplier), honest, survivors)
     noise, at = options.two_of_three(pattern, noise_multiplier, epsilon, delta, how)
     found = accounting.claim(pattern, noise_multiplier=noise, delta=at, **how)
     about = {"noise multiplier": f"{noise:.6g}", "participation": str(pattern), "relation": found.game.relation}
     text = "\n".join([str(found), *(f"  {name:<18} {value}" for name, value in about.items())])
     document = {**plain(found), "noise_multiplier": noise, "half_noise_epsilon": plain(found.at_noise(0.5))}
     typer.echo(json.dumps(document, indent=2) if as_json else text)
+
+
+def _needed(noise: float | None) -> float:
+    if noise is None:
+        raise ValueError("--honest and --survivors need --noise-multiplier, the noise that the claim was made for.")
+    return noise
 
 
 def check(

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from coalmine.clients.local_training import Evaluation, LocalTraining, Update
+from coalmine.clients.single import single_gradients
 from coalmine.contracts import IndexArray
 from coalmine.data.dataset import Examples
 from coalmine.models.model import FlatModule, Model
@@ -88,6 +89,19 @@ class Trainer:
             for start in range(0, len(cohort), self.group_size):
                 group = slice(start, start + self.group_size)
                 yield from self._together(self._stacked, begin, cohort[group], rngs[group])
+
+    def single_updates(self, parameters: NDArray[Any], examples: Examples) -> NDArray[np.float32]:
+        """What one step over each example alone would add to the parameters: a row for every example.
+
+        Rows times parameters floats of memory: what mechanisms that protect single examples need.
+        """
+        self._flat.put(np.ascontiguousarray(parameters, np.float32))
+        if not len(examples):
+            return np.zeros((0, self.model.dim), np.float32)
+        rows = single_gradients(
+            self.model, self._flat, _tensor(self.model.inputs(examples.features)), _targets(examples.targets)
+        )
+        return rows.mul_(-self.training.learning_rate).numpy()
 
     def evaluate(self, parameters: NDArray[Any], examples: Examples) -> Evaluation:
         """Loss and correct predictions of these parameters."""

@@ -217,9 +217,16 @@ class NoiseByCoordinate:
 
 def _by_size(noise: Array, total: Array) -> list[Array]:
     """Squares and numbers of coordinates by how much the sum moves them: not at all, less than on average, more."""
-    size = np.abs(total)
-    kind = (size > 0).astype(np.int8) + (size > size.mean())
-    return [np.asarray(np.bincount(kind, weights, 3), np.float64) for weights in (np.square(noise), np.ones(noise.size))]
+    size, squares = np.abs(total), np.square(noise)
+    moved, much = size > 0, size > size.mean()
+    found = []
+    for weights in (squares, np.ones(1)):
+        of_all, of_moved, of_much = (
+            float(np.einsum("i,i->", np.broadcast_to(weights, mask.shape), mask.astype(np.float64)))
+            for mask in (np.ones_like(moved), moved, much)
+        )
+        found.append(np.array([of_all - of_moved, of_moved - of_much, of_much]))
+    return found
 
 
 SCALE: tuple[Check, ...] = (NoiseScale(), NoiseByRound(), NoiseByLayer(), NoiseByCoordinate())

@@ -54,7 +54,7 @@ class NoiseGaussian:
             return
         count, (first, second, third, fourth) = noise.moments.count, noise.moments.totals
         mean = first / count
-        variance = second / count - mean**2
+        variance = max(second / count - mean**2, 1e-12 * second / count)  # a constant vector has none
         skew = (third / count - 3 * mean * second / count + 2 * mean**3) / variance**1.5
         tails = (fourth / count - 4 * mean * third / count + 6 * mean**2 * second / count - 3 * mean**4) / variance**2
         memory["sums"] += [skewness_score(skew, count), kurtosis_score(tails, count), 1.0, count]

@@ -188,6 +188,19 @@ class Extra:
 
 
 @dataclass(frozen=True)
+class Examples:
+    """What single examples have to do with an update, where they are protected and not clients.
+
+    Each client has `count` of them. Its update is their mean ("equal"), the mean of a secret batch drawn without replacement
+    ("batch"), or their sum with secret weights N(1/count, 1/(batch count)) ("gaussian").
+    """
+
+    count: int
+    batch: int
+    weights: Literal["equal", "batch", "gaussian"] = "equal"
+
+
+@dataclass(frozen=True)
 class Description:
     """A mechanism in one value; `noise` None: the application states an epsilon, and not how it is reached."""
 
@@ -195,6 +208,7 @@ class Description:
     noise: Noise | None
     denominator: Denominator = "expected"
     extras: tuple[Extra, ...] = ()
+    examples: Examples | None = None  # None: clients are protected, whatever examples they have
 
     def scaled(self, factor: float) -> Description:
         """The same mechanism with so many times its noise: what would be claimed for half of it, say.
@@ -235,7 +249,8 @@ class Description:
                 **{name: _part(getattr(self.noise, name)) for name in PARTS},
             }
         clip = {**vars(self.clip), "norm": list(self.clip.norm) if isinstance(self.clip.norm, tuple) else self.clip.norm}
-        return {"clip": clip, "noise": noise, "denominator": self.denominator, "extras": [dict(vars(e)) for e in self.extras]}
+        found = {"clip": clip, "noise": noise, "denominator": self.denominator, "extras": [dict(vars(e)) for e in self.extras]}
+        return found if self.examples is None else {**found, "examples": dict(vars(self.examples))}
 
 
 PARTS = ("rounds", "coordinates", "added_by")  # of the noise, each of a class that somebody else may have written
@@ -264,7 +279,8 @@ def read_description(data: Mapping[str, Any], part: Reader = known_part) -> Desc
             parts = {name: _read_part(part, str(noise[name]["kind"]), dict(noise[name]["parameters"])) for name in PARTS}
             made = Noise(float(noise["accounted"]), float(noise["multiplier"]), **parts)
         extras = tuple(Extra(**_known(Extra, each)) for each in data["extras"])
-        return Description(Clip(**clip), made, data["denominator"], extras)
+        single = None if data.get("examples") is None else Examples(**_known(Examples, data["examples"]))
+        return Description(Clip(**clip), made, data["denominator"], extras, single)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"the description of the mechanism cannot be read: {error!r}") from None
 

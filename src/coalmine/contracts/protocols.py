@@ -165,7 +165,8 @@ class Mechanism(Protocol):
         """On the client, who has so many examples: clip.
 
         A mechanism whose description says that clients add the noise is called with `secret`, a `Streams` of its own for
-        this round and client.
+        this round and client. One that protects single examples is also called with `own`, a row for every example: what each
+        of them alone would add to the model. A canary is one such example, and has no `own`.
         """
 
     def release(self, state: State, total: Total, public: Public, secret: Streams) -> tuple[Release, State]:

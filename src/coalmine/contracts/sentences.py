@@ -138,14 +138,21 @@ def training_words(facts: Numbers) -> dict[str, str]:
         return {}
     engine = facts.get("engine")
     released = facts.get("released", facts["rounds"])
-    head = f"{released} rounds of {facts['mean_clients']:.0f} clients, {facts['parameters']:,} parameters; "
+    of_steps = facts.get("unit") == "example"
+    steps, many = ("steps", "examples") if of_steps else ("rounds", "clients")
+    head = f"{released} {steps} of {facts['mean_clients']:.0f} {many}, {facts['parameters']:,} parameters; "
     words = {}
     if engine is not None:
         words["training"] = f"{head}{facts['model']} on {engine}"
-        share = f"{facts['mean_places']:.0f} places in a round for {facts['mean_canaries']:.1f} canaries on average, "
-        share += f"{100 * facts['mean_canary_share']:.1f}% of a cohort"
+        if facts.get("audited_every"):
+            words["training"] += f"; one of {facts['audited_every']} {steps} is audited"
+        if facts.get("later_rounds"):
+            words["training"] += f"; {facts['later_rounds']} more {steps} without canaries"
+        if "epsilon_of_clients" in facts:
+            words["own claim"] = _own_claim(facts, "an example" if of_steps else "a client")
+        share = _share_of_steps(facts) if of_steps else _share_of_rounds(facts)
         if "mean_unclipped_clients" in facts:
-            share += f"; unclipped clients {100 * facts['mean_unclipped_clients']:.0f}%"
+            share += f"; unclipped {many} {100 * facts['mean_unclipped_clients']:.0f}%"
     else:
         words["training"] = f"{head}a client's own claim: epsilon = {float(facts['epsilon_of_clients']):.3g} "
         words["training"] += f"({_how_often(facts['participation'])})"
@@ -156,13 +163,29 @@ def training_words(facts: Numbers) -> dict[str, str]:
     if "baseline_accuracy" in facts:
         words["learned"] = _learned(facts)
     if "hidden_by_the_others" in facts:
-        words["hidden"] = f"by the other clients: epsilon about {facts['hidden_by_the_others']:.3g}"
+        words["hidden"] = f"by the other {many}: epsilon about {facts['hidden_by_the_others']:.3g}"
     return words
 
 
-def _how_often(stored: Any) -> str:
-    """An attendance, or what a file says of one."""
-    return attendance(SimpleNamespace(**stored)) if isinstance(stored, Mapping) else str(stored)
+def _own_claim(facts: Numbers, one: str) -> str:
+    by = f", by {facts['accountant_of_clients']}" if "accountant_of_clients" in facts else ""
+    return f"of {one}: epsilon = {float(facts['epsilon_of_clients']):.3g} ({_how_often(facts['participation'])}){by}"
+
+
+def _share_of_steps(facts: Numbers) -> str:
+    return f"{facts['mean_canaries']:.1f} in a step on average, {100 * facts['mean_canary_share']:.1f}% of a batch"
+
+
+def _share_of_rounds(facts: Numbers) -> str:
+    share = f"{facts['mean_places']:.0f} places in a round for {facts['mean_canaries']:.1f} canaries on average, "
+    return share + f"{100 * facts['mean_canary_share']:.1f}% of a cohort"
+
+
+def _how_often(stored: Any, *, by: bool = False) -> str:
+    """An attendance, or what a file says of one; `by`: as something that is done, where it is a way of sampling."""
+    how = SimpleNamespace(**stored) if isinstance(stored, Mapping) else stored
+    said = attendance(how) if isinstance(stored, Mapping) else str(stored)
+    return f"by {said}" if by and getattr(how, "rate", None) is not None else said
 
 
 def _learned(facts: Numbers) -> str:
@@ -194,7 +217,7 @@ REASONS: dict[str, Callable[[Numbers], str]] = {
         f"stand out from the other rounds in only {percent(n['share'])} of runs"
     ),
     "clients-claim-above-limit": lambda n: (
-        f"the accountant's own claim for a client of this run is {n['clients']:.3g}, more than {n['limit']:.3g}; "
+        f"the accountant's own claim for those who take part in this run is {n['clients']:.3g}, more than {n['limit']:.3g}; "
         "the canaries took part less often, and show less"
     ),
     "consistent": _consistent,
@@ -217,7 +240,7 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
         "participation",
         lambda n: (
             f"claim and measurement are those of the canaries, {_how_often(n['canaries'])}; "
-            f"clients take part {_how_often(n['clients'])}, "
+            f"{n.get('unit', 'client')}s take part {_how_often(n['clients'], by=True)}, "
             f"and their own claim is epsilon = {n['epsilon']:.3g}"
         ),
     ),

@@ -11,6 +11,7 @@ is not what federated EMNIST is, and the name of the data set says so.
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coalmine import _validate
 from coalmine.data._files import Origin, broken, find
@@ -34,6 +35,15 @@ _FASHION = Origin(
     ("fashion_mnist", "fashion-mnist", "FashionMNIST/raw"),
     alone="fashion",  # its files have the names of MNIST's
 )
+
+
+def read_mnist_images(
+    data_dir: str | Path | None = None, *, split: str = "train"
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """MNIST's images and classes in the order of the files, without users."""
+    which = _FILES[_validate.one_of("split", split, _FILES)]
+    images, labels = (find(f"{which}-{kind}-ubyte.gz", _MNIST, data_dir) for kind in ("images-idx3", "labels-idx1"))
+    return read_images(images, labels)
 
 
 def read_mnist_writers(data_dir: str | Path | None = None, *, split: str = "train", parts: int = 1) -> FederatedDataset:

@@ -22,9 +22,19 @@ import numpy as np
 from coalmine import _validate, contracts
 from coalmine.contracts import Context, Description, Mechanism, description, known_part
 from coalmine.mechanisms.adaptive import AdaptiveGaussian
+from coalmine.mechanisms.distributed import Distributed
+from coalmine.mechanisms.examples import BatchGradient, FullGradient
 from coalmine.mechanisms.gaussian import Gaussian
+from coalmine.mechanisms.water_filling import WaterFilling
 
-MECHANISMS: dict[str, Any] = {"gaussian": Gaussian, "adaptive": AdaptiveGaussian}
+MECHANISMS: dict[str, Any] = {
+    "gaussian": Gaussian,
+    "adaptive": AdaptiveGaussian,
+    "distributed": Distributed,
+    "full-gradient": FullGradient,
+    "batch-gradient": BatchGradient,
+    "water-filling": WaterFilling,
+}
 STRATEGIES: dict[str, Any] = {}  # parts of a description by their kind, beside those of the contracts
 GROUP = "coalmine.mechanisms"
 _METHODS = ("init", "announce", "client", "release")  # what a run calls, beside `describe`

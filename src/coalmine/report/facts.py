@@ -57,7 +57,8 @@ def _trained(training: Mapping[str, Any]) -> str:
     rounds, clients, parameters = (training.get(name) for name in ("rounds", "mean_clients", "parameters"))
     if not (drawable(rounds) and drawable(clients) and drawable(parameters)):
         return ""
-    return f"{rounds} rounds of {clients:.0f} clients, {parameters:,} parameters"
+    what = "steps of {:.0f} examples" if training.get("unit") == "example" else "rounds of {:.0f} clients"
+    return f"{rounds} {what.format(clients)}, {parameters:,} parameters"
 
 
 def setting(evidence: Evidence) -> Rows:
@@ -163,7 +164,7 @@ def _participation(result: AuditResult) -> str:
     canaries, clients = game_of(result).participation, clients_attendance(result)
     if canaries is None:
         return "not stated"
-    return f"canaries {canaries}" + (f"; clients {clients}" if clients else "")
+    return f"canaries {canaries}" + (f"; {game_of(result).unit or 'client'}s {clients}" if clients else "")
 
 
 def _mechanism(result: AuditResult, section: Mapping[str, Any], handed: str | None) -> str:

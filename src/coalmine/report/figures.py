@@ -243,7 +243,7 @@ def canary_share(rounds: Sequence[Round]) -> Drawing:
         upper.set_ylim(0, 1.25 * max(float(share[1].max()), 0.01))
         upper.set_ylabel("canaries")
         for lower in lowers:
-            _line(lower, unclipped, color=BLUE, label="clients alone")
+            _line(lower, unclipped, color=BLUE, label="without canaries")
             _line(lower, series(rounds, "unclipped_with_canaries"), color=ORANGE, linestyle=(0, (4, 2)), label="with canaries")
             lower.set_ylim(0, 1.08)
             lower.set_ylabel("unclipped")

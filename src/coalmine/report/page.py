@@ -160,11 +160,11 @@ def _plates(evidence: Evidence) -> Iterator[tuple[str, str, Callable[[], Drawing
         "training",
         "What the model learned",
         lambda: figures.training_curves(rounds, evidence.reference, baseline if isinstance(baseline, float) else None),
-        result.in_words.get("learned", "Loss and accuracy of the clients' training."),
+        result.in_words.get("learned", "Loss and accuracy of the training."),
     )
     yield (
         "share",
         "What the canaries cost",
         lambda: figures.canary_share(rounds),
-        result.in_words.get("canaries", "Canaries' share of each cohort, and their effect on clipping."),
+        result.in_words.get("canaries", "Canaries' share of each round, and their effect on clipping."),
     )

@@ -165,7 +165,8 @@ def clients(result: AuditResult) -> str:
     if theirs is None or epsilon is None or canaries is None or canaries == theirs:
         return ""
     how = f"by {theirs}" if theirs.rate is not None or theirs.cohort_size is not None else theirs
-    return f"Clients of this run take part {how}; the accountant's claim for them is epsilon = {number(_float(epsilon))}."
+    who = f"{_unit(result).capitalize()}s"
+    return f"{who} of this run take part {how}; the accountant's claim for them is epsilon = {number(_float(epsilon))}."
 
 
 def not_shown(result: AuditResult) -> list[str]:
@@ -188,11 +189,12 @@ def not_shown(result: AuditResult) -> list[str]:
     unit = {"client": "examples", "example": "clients"}.get(game.unit or "")
     if unit:
         limits.append(f"Anything about single {unit}: who is protected here is one {game.unit}.")
-    clients = clients_attendance(result)
+    clients, who = clients_attendance(result), _unit(result)
     if game.participation is not None and clients is not None and clients != game.participation:
+        one = f"{'an' if who == 'example' else 'a'} {who}"
         limits.append(
-            f"What a {game.unit or 'client'} of this run risks: canaries take part {game.participation}, clients {clients}. "
-            f"The accountant's claim for a client is epsilon = {number(_float(result.training.get('epsilon_of_clients')))}."
+            f"What {one} of this run risks: canaries take part {game.participation}, {who}s {clients}. "
+            f"The accountant's claim for {one} is epsilon = {number(_float(result.training.get('epsilon_of_clients')))}."
         )
     limits.append(
         "That a model remembers nobody: canaries test clipping, noise and counting, not what a model learned by heart."
@@ -252,6 +254,11 @@ def _chance(p_value: float) -> str:
 def caveats(result: AuditResult) -> list[tuple[str, str]]:
     """(name, sentence) of every caveat of the result."""
     return [(caveat.name, caveat.text) for caveat in result.caveats]
+
+
+def _unit(result: AuditResult) -> str:
+    """Who takes part beside the canaries."""
+    return game_of(result).unit or "client"
 
 
 def _targets(result: AuditResult) -> str:

@@ -104,17 +104,18 @@ def load_task(config: Config) -> Task:
 
 def federation(config: Config, task: Task, secret_seed: int, mechanism: Mechanism | None = None) -> Federation:
     """Everything that is fixed before the run. Canaries, their rounds and coins, and the noise come from the secret seed."""
-    if config.privacy.unit == "example" and int(task.train.sizes.max(initial=0)) > 1:
-        raise ValueError(
-            'privacy.unit = "example" needs clients of one example each; these have up to '
-            f"{int(task.train.sizes.max())}. Group the data by ones (data.options.group = 1), or protect clients."
-        )
     participation, rounds = _participation(config.participation, task.train)
     if mechanism is None:
         cohort = participation.expected_size(len(task.train), rounds)
         context = Context(cohort, len(task.train), rounds, participation, task.model.groups)
         mechanism = make_mechanism(config.mechanism.kind, config.mechanism.options, context)
     check(mechanism, reference=config.run.reference)
+    single = mechanism.describe().examples is not None
+    if config.privacy.unit == "example" and not single and int(task.train.sizes.max(initial=0)) > 1:
+        raise ValueError(
+            'privacy.unit = "example" needs clients of one example each; these have up to '
+            f"{int(task.train.sizes.max())}. Group the data by ones (data.options.group = 1), or protect clients."
+        )
     return Federation(
         model=task.model,
         data=task.train,
@@ -153,6 +154,11 @@ def check_claims(config: Config, job: Federation) -> None:
     if job.canary_setup is not None:
         config.spec.check_noise(job.mechanism.describe())
     said = job.mechanism.describe()
+    if said.examples is not None and config.privacy.unit != "example":
+        raise ValueError(
+            f"privacy.unit={config.privacy.unit!r} does not fit mechanism.kind={config.mechanism.kind!r}, which protects "
+            'single examples of a client: set privacy.unit = "example".'
+        )
     event_of(said, job.participation, relation=config.privacy.relation, rounds=job.rounds)
     if job.canary_setup is not None:
         pattern = job.canary_setup.schedule.pattern

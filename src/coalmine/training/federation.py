@@ -76,8 +76,9 @@ class Federation:
     def __post_init__(self) -> None:
         if not self.denominator > 0:
             raise ValueError("nobody takes part in any round: neither clients nor canaries of their own.")
-        if self.mechanism.describe().clip.over == "example":
-            raise ValueError("a mechanism that clips single examples needs their gradients, which this trainer does not make.")
+        said = self.mechanism.describe()
+        if said.clip.over == "example" and said.examples is None:
+            raise ValueError("a mechanism that clips single examples must say in its description what they have to do with it.")
 
     @property
     def denominator(self) -> float:

@@ -94,7 +94,9 @@ class Mechanism(_Section):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     kind: str = Field(
-        "gaussian", description='"gaussian", "adaptive" (the clip norm follows a quantile), or "package.module:Name"'
+        "gaussian",
+        description='"gaussian", "adaptive" (the clip norm follows a quantile), "distributed", "full-gradient", '
+        '"batch-gradient", "water-filling" (see [secure aggregation](secure-aggregation.md)), or "package.module:Name"',
     )
     clip_norm: Positive | None = Field(
         None, description="longer updates are clipped to it; adaptive: the first clip norm; default 1.0"

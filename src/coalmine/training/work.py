@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coalmine._random import stream
 from coalmine.clients import LocalTraining, Trainer, quiet_threads
@@ -90,7 +91,8 @@ class Work:
             unclipped += self._counts and length(before) <= task.public.clip_norm
             try:
                 streams = None if self.secret is None else partial(self.secret, "noise of a client", task.public.round, user)
-                contribution = contribute(self.mechanism, update.vector, task.public, len(own), streams)
+                single = self.trainer.single_updates(task.parameters, own) if self.described.examples is not None else None
+                contribution = contribute(self.mechanism, update.vector, task.public, len(own), streams, single)
                 if looked_at and (found := look(self.described, before, contribution, task.public, self.model.groups)):
                     compared.append((found.sent, found.kept, found.difference))
                 total.add(contribution)
@@ -135,9 +137,21 @@ def look(
     return compare(update, vector, described.clip, public.clip_norm, groups, canary=canary)
 
 
-def contribute(mechanism: Mechanism, update: Vector, public: Public, examples: int, secret: Streams | None) -> Contribution:
-    """What a client, or a canary, adds to the sum; `secret` where the mechanism has clients add the noise."""
-    if secret is None:
+def contribute(
+    mechanism: Mechanism,
+    update: Vector,
+    public: Public,
+    examples: int,
+    secret: Streams | None,
+    own: NDArray[np.float32] | None = None,
+) -> Contribution:
+    """What a client, or a canary, adds to the sum.
+
+    `secret` where the mechanism has clients add the noise; `own`, a row for every example, where it protects these.
+    """
+    if own is not None:
+        found = mechanism.client(update, public, examples, own=own, secret=secret)  # type: ignore[call-arg]
+    elif secret is None:
         found = mechanism.client(update, public, examples)
     else:
         found = mechanism.client(update, public, examples, secret=secret)  # type: ignore[call-arg]

@@ -14,17 +14,18 @@ The files:
     cohort.py     what the clients of a round sent
     records.py    records of arrays as one vector, and back
     grid.py       `LocalGrid`: a strategy and a ClientApp in this process, without Ray
+    quantisation.py  what secure aggregation's rounding does to noise of the clients
     engine.py     our own training on Flower's simulation
     sending.py    what that sends to nodes: tasks, and the mechanism
 """
 
+from coalmine.adapters.door import Audit
 from coalmine.adapters.flower.client_view import client_view
 from coalmine.adapters.flower.grid import LocalGrid
 from coalmine.adapters.flower.legacy import audited_legacy
 from coalmine.adapters.flower.mod import canary_mod, last_partitions
 from coalmine.adapters.flower.strategy import Audited, audited
 from coalmine.audit.application import Replies, Stated
-from coalmine.audit.attached import Audit
 from coalmine.audit.secret import make_secret
 from coalmine.audit.spec import Statement
 

@@ -1,0 +1,294 @@
+"""What must be true of audits that are attached to Opacus: coverage, faults, the amplified claim, assert_conforms, overhead.
+
+    python benchmarks/attach.py coverage --runs 20       MNIST and digits, noise 0.5, 1, 2
+    python benchmarks/attach.py faults --runs 20         never CONSISTENT
+    python benchmarks/attach.py amplified --runs 20      rounds unknown; the loader's rate as stated, and four times as high
+    python benchmarks/attach.py conforms --runs 50       assert_conforms on Opacus's optimizer, right and wrong
+    python benchmarks/attach.py overhead                 seconds of a step with the audit over those without it, in one run
+    python benchmarks/attach.py versions                 the tests of the adapter on several versions of Opacus
+
+Each study replaces its own part of benchmarks/results/attach.json. MNIST is read from COALMINE_DATA.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import venv
+import warnings
+from pathlib import Path
+
+import numpy as np
+import opacus
+import torch
+from opacus.optimizers import DPOptimizer
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import coalmine
+from coalmine.adapters import Statement
+from coalmine.data.idx import read_images
+from coalmine.testing import assert_conforms
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "attach.json"
+VERSIONS = ("1.4.1", "1.5.4", "1.6.0")
+
+
+def digits():
+    pixels, labels = load_digits(return_X_y=True)
+    return torch.tensor(pixels / 16, dtype=torch.float32), torch.tensor(labels), 64, 64
+
+
+def mnist():
+    folder = Path(os.environ["COALMINE_DATA"]) / "mnist"
+    images, labels = read_images(folder / "train-images-idx3-ubyte.gz", folder / "train-labels-idx1-ubyte.gz")
+    inputs = torch.tensor(images[:6000].reshape(6000, -1) / 255, dtype=torch.float32)
+    return inputs, torch.tensor(labels[:6000]), 16, 128
+
+
+def private(audit, task, noise, epochs=1, **options):
+    """One training under audit, with fresh noise."""
+    inputs, labels, width, batch = task
+    model = nn.Sequential(nn.Linear(inputs.shape[1], width), nn.ReLU(), nn.Linear(width, 10))
+    loader = DataLoader(TensorDataset(inputs, labels), batch_size=batch, shuffle=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
+    engine = opacus.PrivacyEngine(accountant="rdp")
+    told = {"module": model, "optimizer": optimizer, "data_loader": loader, "noise_multiplier": noise, "max_grad_norm": 1.0}
+    model, optimizer, loader = audit.opacus(engine).make_private(**told, **options)
+    return lambda: fit(model, optimizer, loader, epochs), loader
+
+
+def fit(model, optimizer, loader, epochs):
+    for _ in range(epochs):
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+
+
+def new_audit(**options):
+    return coalmine.Audit(delta=1e-5, **options)
+
+
+def audited(task, noise, epochs=1, **options):
+    torch.seed()  # of the operating system
+    audit = new_audit()
+    train, _ = private(audit, task, noise, epochs, **options)
+    train()
+    return audit.result
+
+
+def coverage(runs):
+    found = {}
+    for name, task in (("digits", digits()), ("mnist", mnist())):
+        for noise in (0.5, 1.0, 2.0):
+            results = [audited(task, noise) for _ in range(runs)]
+            covers = sum(each.estimate.low <= each.claim.epsilon <= each.estimate.high for each in results)
+            words = [each.verdict.word for each in results]
+            found[f"{name}, noise {noise:g}"] = {"runs": runs, "covers": covers, "words": counted(words)}
+            print(name, noise, found[f"{name}, noise {noise:g}"], flush=True)
+    return found
+
+
+class HalfNoise(DPOptimizer):
+    def add_noise(self):
+        stated, self.noise_multiplier = self.noise_multiplier, self.noise_multiplier / 2
+        super().add_noise()
+        self.noise_multiplier = stated
+
+
+class NoClipping(DPOptimizer):
+    def clip_and_accumulate(self):
+        stated, self.max_grad_norm = self.max_grad_norm, 1e9
+        super().clip_and_accumulate()
+        self.max_grad_norm = stated
+
+
+class LayersWithTheTotalBound(DPOptimizer):
+    def clip_and_accumulate(self):
+        for parameter in self.params:
+            _add(parameter, self._get_flat_grad_sample(parameter), self._get_flat_grad_sample(parameter), self.max_grad_norm)
+
+
+class NormOfHalf(DPOptimizer):
+    """The norm is taken over the first parameters only, up to half of all numbers."""
+
+    def clip_and_accumulate(self):
+        rows = torch.cat([each.reshape(len(each), -1) for each in self.grad_samples], dim=1)
+        seen = rows[:, : rows.shape[1] // 2]
+        for parameter in self.params:
+            _add(parameter, self._get_flat_grad_sample(parameter), seen, self.max_grad_norm)
+
+
+def _add(parameter, rows, seen, bound):
+    factors = (bound / (seen.reshape(len(seen), -1).norm(2, dim=-1) + 1e-6)).clamp(max=1.0)
+    total = torch.einsum("i,i...", factors, rows)
+    parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
+
+
+def faults(runs):
+    found, right = {}, opacus.privacy_engine.get_optimizer_class
+    for name, kind in (("half the noise", HalfNoise), ("no clipping", NoClipping), ("layers", LayersWithTheTotalBound)):
+        opacus.privacy_engine.get_optimizer_class = lambda *_, kind=kind, **__: kind
+        found[name] = counted(audited(digits(), 1.0).verdict.word for _ in range(runs))
+        print(name, found[name], flush=True)
+    opacus.privacy_engine.get_optimizer_class = right
+    name = "noise from manual_seed(0)"
+    words = (audited(digits(), 1.0, noise_generator=torch.Generator().manual_seed(0)).verdict.word for _ in range(runs))
+    found[name] = counted(words)
+    print(name, found[name], flush=True)
+    return found
+
+
+def amplified(runs):
+    found = {}
+    for times in (1, 4):
+        results = []
+        for _ in range(runs):
+            torch.seed()
+            audit = new_audit(pool=2000, statement=Statement(view="unknown-rounds"))
+            train, loader = private(audit, digits(), 1.0, 4)
+            loader.batch_sampler._sampler.sample_rate *= times
+            train()
+            results.append(audit.result)
+        violated = sum(each.bound.epsilon > each.claim.epsilon for each in results)
+        found[f"rate times {times}"] = {
+            "runs": runs,
+            "claim": round(results[0].claim.epsilon, 3),
+            "bounds": sorted(round(each.bound.epsilon, 2) for each in results),
+            "bound above the claim": violated,
+            "words": counted(each.verdict.word for each in results),
+        }
+        print(times, found[f"rate times {times}"], flush=True)
+    return found
+
+
+def private_step(kind):
+    """One step of an optimizer of Opacus, as a function of gradients."""
+    model = nn.Sequential(nn.Linear(64, 40), nn.ReLU(), nn.Linear(40, 10))
+    inner = torch.optim.SGD(model.parameters(), lr=0.0)
+    optimizer = kind(inner, noise_multiplier=1.0, max_grad_norm=1.0, expected_batch_size=64)
+
+    def step(rows):
+        optimizer.zero_grad()
+        start = 0
+        for parameter in model.parameters():
+            part = rows[:, start : start + parameter.numel()]
+            parameter.grad_sample = torch.tensor(part).reshape(len(rows), *parameter.shape)
+            start += parameter.numel()
+        optimizer.step()
+        return [parameter.grad for parameter in model.parameters()]
+
+    return step, sum(parameter.numel() for parameter in model.parameters())
+
+
+def conforms(runs):
+    found = {}
+    kinds = [("right", DPOptimizer, runs)]
+    kinds += [
+        ("half the noise", HalfNoise, 5),
+        ("no clipping", NoClipping, 5),
+        ("norm of half of the parameters", NormOfHalf, 5),
+    ]
+    for name, kind, times in kinds:
+        passed, messages, began = 0, [], time.process_time()
+        for _ in range(times):
+            torch.seed()
+            step, dim = private_step(kind)
+            try:
+                assert_conforms(step, dim=dim, clip_norm=1.0, noise_multiplier=1.0)
+                passed += 1
+            except AssertionError as error:
+                messages.append(str(error)[:160])
+        seconds = (time.process_time() - began) / times
+        found[name] = {"runs": times, "passed": passed, "cpu seconds each": round(seconds, 1), "message": messages[:1]}
+        print(name, found[name], flush=True)
+    return found
+
+
+def overhead(runs):
+    """Steps with and without the audit in turn, of the same model and batch; medians of the process's own time."""
+    found = {}
+    for width in (125, 1258):
+        inputs, labels = torch.randn(128 * 469, 784), torch.randint(0, 10, (128 * 469,))
+        seconds = {}
+        for name in ("plain", "audited"):
+            model = nn.Sequential(nn.Linear(784, width), nn.ReLU(), nn.Linear(width, 10))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+            loader, engine = DataLoader(TensorDataset(inputs, labels), batch_size=128), opacus.PrivacyEngine(accountant="rdp")
+            made = engine if name == "plain" else new_audit().opacus(engine)
+            told = {"module": model, "optimizer": optimizer, "data_loader": loader, "noise_multiplier": 1.0}
+            model, optimizer, loader = made.make_private(**told, max_grad_norm=1.0)
+            seconds[name] = _timed(model, optimizer, loader, runs)
+        ratio = float(np.mean(seconds["audited"]) / np.mean(seconds["plain"]))
+        dim = 784 * width + width + width * 10 + 10
+        found[f"{dim} parameters"] = {"steps": len(seconds["plain"]), "ratio": round(ratio, 3)}
+        print(dim, found[f"{dim} parameters"], flush=True)
+    return found
+
+
+def _timed(model, optimizer, loader, epochs):
+    taken = []
+    for inputs, targets in loader:
+        if len(taken) < 34 * max(epochs, 1):
+            began = time.process_time()
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+            taken.append(time.process_time() - began)
+    return taken[2:]  # the first ones make tables that stay
+
+
+def versions(runs):
+    found, folder = {}, ROOT / ".venv-opacus-versions"
+    for version in VERSIONS:
+        python = _prepared(folder / version, version)
+        tests = [python, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "tests/attach/test_opacus.py"]
+        shown = subprocess.run(tests, cwd=ROOT, capture_output=True, text=True)
+        found[version] = next(
+            (line for line in reversed(shown.stdout.splitlines()) if "passed" in line or "failed" in line), "none"
+        )
+        failed = [line for line in shown.stdout.splitlines() if line.startswith("FAILED")]
+        print(version, found[version], *failed, sep="\n", flush=True)
+    return found
+
+
+def _prepared(place, version):
+    python = place / "bin" / "python"
+    if not (place / "installed").is_file():
+        venv.create(place, with_pip=True, clear=True)
+        paths = [each for each in sys.path if each.endswith("site-packages")]
+        site = subprocess.run(
+            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        Path(site, "main-environment.pth").write_text(
+            "".join(f"import site; site.addsitedir({each!r})\n" for each in paths), encoding="utf-8"
+        )
+        subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", f"opacus=={version}"], check=True)
+        (place / "installed").touch()
+    return str(python)
+
+
+def counted(words):
+    words = list(words)
+    return {word: words.count(word) for word in sorted(set(words))}
+
+
+def main():
+    studies = {each.__name__: each for each in (coverage, faults, amplified, conforms, overhead, versions)}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", choices=studies)
+    parser.add_argument("--runs", type=int, default=3)
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    found = studies[asked.study](asked.runs)
+    kept = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    RESULTS.write_text(json.dumps({**kept, asked.study: found}, indent=2, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()

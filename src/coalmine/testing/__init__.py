@@ -1,0 +1,14 @@
+"""Tests for one's own suite: does one private step clip, add noise and divide as it says?
+
+    from coalmine.testing import assert_conforms
+
+    def test_step():
+        assert_conforms(step, dim=1000, clip_norm=1.0, noise_multiplier=1.1)
+
+`step(gradients) -> release` is the code under test: it gets per-example gradients, an array (batch, dim) of NumPy, and returns
+the noisy mean. With pytest the same function is a fixture of the name `assert_conforms`.
+"""
+
+from coalmine.testing.steps import assert_conforms
+
+__all__ = ["assert_conforms"]

@@ -1,0 +1,97 @@
+"""Real runs through the public door: a mechanism of one's own is tested without doing anything for it."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import coalmine
+from coalmine.contracts import Contribution
+from coalmine.mechanisms import Gaussian
+from coalmine.training import resume
+
+FEW = ("participation.rounds=4", "participation.epochs=1", "run.workers=1", "run.evaluate_every=0")
+
+
+@pytest.fixture(autouse=True)
+def quiet(one_thread):
+    """As in a worker."""
+
+
+def audited(path, mechanism=None, **options):
+    return coalmine.run("tiny", path, set=FEW, mechanism=mechanism, secret_seed=1 << 100, quiet=True, **options).result
+
+
+@dataclass(frozen=True)
+class Laplace(Gaussian):
+    def noise(self, dim, public, secret):
+        return secret("laplace", public.round).laplace(0, np.sqrt(0.5), dim)
+
+
+@dataclass(frozen=True)
+class HalfNorm(Gaussian):
+    def client(self, update, public, examples=1):
+        norm = np.linalg.norm(update[: update.size // 2].astype(np.float64))
+        return Contribution(update * min(1.0, public.clip_norm / max(norm, 1e-12)))
+
+
+@dataclass(frozen=True)
+class InPlace(Gaussian):
+    """Writes into what it is given, and counts everybody half."""
+
+    def client(self, update, public, examples=1):
+        update *= np.float32(0.5 * min(1.0, public.clip_norm / np.linalg.norm(update.astype(np.float64))))
+        return Contribution(update)
+
+
+@dataclass(frozen=True)
+class SumTwice(Gaussian):
+    """Adds the sum to itself, where the auditor's own sum must not follow."""
+
+    def release(self, state, total, public, secret):
+        total.merge(total)
+        return super().release(state, total, public, secret)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [(Laplace, "noise-gaussian"), (HalfNorm, "treated-alike"), (InPlace, "treated-alike"), (SumTwice, "denominator")],
+    ids=lambda each: getattr(each, "__name__", each),
+)
+def test_a_wrong_mechanism_is_found_and_the_sentence_is_named(tmp_path, kind, key):
+    found = audited(tmp_path / "run", kind(0.3, 0.5))
+    assert found.conformance.finding(key).deviates
+    assert found.verdict.failed
+
+
+def test_a_right_run_passes_and_every_round_says_what_was_measured(tmp_path):
+    result = audited(tmp_path / "run")
+    about = result.conformance
+    assert not about.deviations and result.verdict.word == "CONSISTENT"
+    assert {each.code for each in about.not_tested} <= {"not-adaptive"}
+    events = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    assert len(events) == 4 and all('"noise_measured"' in line for line in events)
+    epsilon, low, high = about.epsilon_at_measured
+    assert low <= epsilon <= high and low < result.claim.epsilon < high
+
+
+def test_a_run_that_was_stopped_finds_the_same(tmp_path, monkeypatch):
+    whole = audited(tmp_path / "whole")
+    from coalmine.audit.session import Session
+
+    observe, seen = Session.observe, []
+
+    def stops(self, observed, **more):
+        line = observe(self, observed, **more)
+        seen.append(line)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return line
+
+    monkeypatch.setattr(Session, "observe", stops)
+    with pytest.raises(KeyboardInterrupt):
+        audited(tmp_path / "stopped")
+    monkeypatch.undo()
+    again = resume(tmp_path / "stopped", quiet=True).result
+    assert again.conformance == whole.conformance
+    assert replace(again, conformance=None).to_json() == replace(whole, conformance=None).to_json()

@@ -1,0 +1,34 @@
+"""Experiments of the secure-aggregation paper that need no data, and the setting of the audit."""
+
+import math
+
+import pytest
+
+from coalmine.gaussian import gaussian_epsilon
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.registry import experiment
+from coalmine.papers.secure_aggregation import secagg_wfna_audit as audit
+from coalmine.papers.secure_aggregation.secagg_figure5 import floor_of
+
+
+def test_table_1_and_the_counterexample():
+    assert experiment("secagg-table1")(Ask()).passed
+    found = experiment("secagg-span")(Ask(part="counterexample"))
+    assert found.passed and found.rows[0].ours == 20
+
+
+def test_the_pairs_of_the_audit_are_the_analytic_ones():
+    own = (audit.USERS - 1) * audit.FLOOR + audit.CLIP**2 / (audit.BATCH * audit.EXAMPLES)
+    opposite = float(gaussian_epsilon(0.0, 1.0, audit._gap(own), 1.0, audit.DELTA))
+    plain = float(gaussian_epsilon(0.0, 1.0, audit._gap(audit.USERS * audit.FLOOR), 1.0, audit.DELTA))
+    assert (opposite, plain) == (pytest.approx(6.0646, abs=1e-4), pytest.approx(6.8889, abs=1e-4))
+    exact, bound, linear = (row.ours for row in audit._orthogonal(Ask()))
+    assert exact == pytest.approx(11.4954, abs=1e-4) and linear < exact / 2 < exact and bound < exact
+    assert audit._claim("theorem4").epsilon == pytest.approx(611, abs=0.5)
+
+
+def test_floors_of_the_three_mechanisms_in_the_papers_setting():
+    """sigma² for epsilon 1, 100 rounds: full gradients by the exact curve, batches by dp-accounting."""
+    assert floor_of("GD-DP", 1.0, 50, 1200, 100) == pytest.approx(0.00564, rel=2e-3)
+    assert floor_of("SGD-DP", 1.0, 50, 1200, 100) == pytest.approx(0.0345, rel=5e-2)
+    assert math.isfinite(floor_of("GSGD-DP", 1.0, 50, 1200, 100))

@@ -1,0 +1,18 @@
+"""Drawings of spectra and of per-record epsilons."""
+
+import math
+
+from coalmine.report.spectrum import epsilons_of_records, water_and_ground
+from coalmine.report.style import svg
+
+
+def test_water_ground_and_canaries_are_drawn():
+    text = svg(water_and_ground([4.0, 1.0, 0.1, 0.0], 0.5, canaries=[3]))
+    assert "water: added" in text and "ground: in the data" in text and "canaries" in text
+
+
+def test_infinite_epsilons_have_a_bar_of_their_own():
+    text = svg(epsilons_of_records([0.1, 0.2, 0.5, math.inf]))
+    assert "outside: infinite" in text and "∞" in text
+    assert "outside: infinite" not in svg(epsilons_of_records([0.1, 0.2]))
+    assert "epsilon of a record" in svg(epsilons_of_records([math.inf, 0.0]))
