@@ -264,12 +264,10 @@ CONFIG_EXCEPTIONS = {"adapters.flower.engine": "our own trainer on Flower's node
 # Modules that read `.noise_multiplier` of something else than themselves, with the reason.
 NOISE_READERS = {"mechanisms", "accounting", "zoo"}  # the bugs of the zoo are mechanisms
 NOISE_EXCEPTIONS = {
-    "attacks.fine_tuning": "DP-SGD of its own, which adds the noise",
     "adapters.flower.reading": "Flower's own strategies have an attribute of that name, and applications state it",
     "adapters.flower.legacy": "asks `reading` for what Flower's strategy says",
     "adapters.flower.strategy": "asks `reading` for what Flower's strategy says",
     "attacks.fine_tuning": "trains by itself: `Tuning` is what people state for it",
-    "training.inference": "states it to `attacks.fine_tuning`",
     "adapters.opacus.engine": "Opacus's own optimizers have an attribute of that name",
 }
 
