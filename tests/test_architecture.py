@@ -268,7 +268,6 @@ NOISE_EXCEPTIONS = {
     "adapters.flower.legacy": "asks `reading` for what Flower's strategy says",
     "adapters.flower.strategy": "asks `reading` for what Flower's strategy says",
     "attacks.fine_tuning": "trains by itself: `Tuning` is what people state for it",
-    "training.inference": "states it to `attacks.fine_tuning`",
     "adapters.opacus.engine": "Opacus's own optimizers have an attribute of that name",
 }
 

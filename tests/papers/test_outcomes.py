@@ -108,8 +108,9 @@ def test_without_a_difference_there_is_no_shape():
 
 def test_every_experiment_of_the_papers_has_a_command():
     promised = {"table1", "table2", "table3", "table4", "table5", "table6", "figure1", "figure2", "figure3"}
-    promised |= {"v1-table1", "v1-table2", "v1-table3", "assumptions"}
-    promised |= {f"secagg-{name}" for name in ("table1", "span", "users", "figure4", "figure5", "wfna-audit", "blocked")}
+    promised |= {"v1-table1", "v1-table2", "v1-table3", "assumptions", "lifted", "user-inference"}
+    promised |= {f"secagg-{name}" for name in ("blocked", "figure4", "figure5", "span", "table1", "users", "wfna-audit")}
+    promised |= {f"correlated-{name}" for name in ("mean", "linear", "rates", "training")}
     assert set(EXPERIMENTS) == promised
     assert len(listing().splitlines()) == len(promised)
 

@@ -175,10 +175,9 @@ class Setup:
             return Tuning(client.learning_rate, batch, steps), None, per_epoch
         rate = batch / units
         pattern = Poisson(rate, steps) if o.protection == "user" else ExamplePoisson(rate, steps, max(sizes))
-        noise = self.config.mechanism.noise_multiplier
+        noise = float(self.config.mechanism.options["noise_multiplier"])
         if o.epsilon is not None:
             noise = calibrate_noise(pattern, epsilon=o.epsilon, delta=privacy.delta)
-        noise = 1.0 if noise is None else noise
         stated = claim(pattern, noise_multiplier=noise, delta=privacy.delta)
         clip = self.config.mechanism.clip_norm or 1.0
         return Tuning(client.learning_rate, batch, steps, o.protection, noise, clip), stated, per_epoch
@@ -220,10 +219,8 @@ def attack_once(setup: Setup, folder: Path) -> InferenceResult:
         "attack_texts_that_repeat": setup.split.repeated,
         "duplicates_left_out": setup.split.duplicates,
         "parameters": tuned.model.dim,
-        "steps": tuning.steps,
         "steps_of_an_epoch": per_epoch,
-        "protection": tuning.protection,
-        "noise_multiplier": tuning.noise_multiplier,
+        "tuning": plain(tuning),
         "reference_users_sha256": sorted(user_inference.hashed(user) for user in setup.users[0]),
     }
     result = _audited(setup, found, stated)
