@@ -17,7 +17,8 @@ from typing import Any, TextIO
 from coalmine import _validate, notebook, renamed, terminal
 from coalmine.contracts import Caveat, Claim, Conformance, Game, LowerBound, PointEstimate, Verdict, from_plain, plain
 from coalmine.contracts.finding_sentences import chance, conformance_lines
-from coalmine.contracts.sentences import training_words, view_name
+from coalmine.contracts.sentences import view_name
+from coalmine.contracts.training_sentences import training_words
 from coalmine.drawing import Picture
 from coalmine.errors import AuditError, InputFileError
 from coalmine.estimators import BOUNDS

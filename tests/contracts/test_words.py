@@ -18,7 +18,7 @@ import pytest
 
 from coalmine import cli, score_files
 from coalmine.audit.statements import with_conformance
-from coalmine.contracts import finding_sentences, sentences
+from coalmine.contracts import finding_sentences, sentences, training_sentences
 from coalmine.report import conforming, words
 from coalmine.report.compare import compare
 from coalmine.report.page import report
@@ -86,7 +86,7 @@ def speaking_gibberish(monkeypatch):
     for code, (name, text) in list(sentences.CAVEATS.items()):
         told = gibberish(text) if isinstance(text, str) else says_gibberish(text)
         monkeypatch.setitem(sentences.CAVEATS, code, (name and gibberish(name), told))
-    for function in (sentences.view_name, sentences.training_words):
+    for function in (sentences.view_name, training_sentences.training_words):
         everywhere(monkeypatch, function, says_gibberish(function))
     for name in SAID_BY_A_PAGE:
         everywhere(monkeypatch, getattr(words, name), says_gibberish(getattr(words, name)))

@@ -25,7 +25,7 @@ from coalmine.audit.score import Scorer
 from coalmine.audit.session import Session
 from coalmine.audit.spec import AuditSpec
 from coalmine.contracts import Array, Mechanism, Observed, plain
-from coalmine.contracts.sentences import training_words
+from coalmine.contracts.training_sentences import training_words
 from coalmine.errors import CoalmineError, NonFiniteError, RunDirectoryError
 from coalmine.hooks import Hook, HookRunner, hooks_of
 from coalmine.progress import Rounds
