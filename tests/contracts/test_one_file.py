@@ -189,7 +189,7 @@ def test_one_run_uses_a_toy_of_each(registered, tmp_path, monkeypatch, capsys):
         assert words in page, words
     together = compare([tmp_path / "run-0.5", tmp_path / "run-1.0"])
     assert "noise multiplier" in str(together) and len(json.loads(together.to_json())["runs"]) == 2
-    for limit, expected in ((0.01, 1), (1e6, 3)):
+    for limit, expected in ((0.01, 1), (1e6, 0)):  # the second by the tests of the mechanism
         assert verb(monkeypatch, capsys, "check", tmp_path / "run-0.5", "--max-epsilon", limit)[0] == expected
     code, out = verb(monkeypatch, capsys, "compare", tmp_path / "run-0.5", tmp_path / "run-1.0", "--json")
     assert code == 0 and json.loads(out)

@@ -27,7 +27,7 @@ _FAR = 2.0  # factor of a scale that is not a matter of chance
 
 
 @dataclass(frozen=True, eq=False)
-class Planted:
+class StepCanaries:
     """The canaries of a step: who they are, what they sent, and what clipping as described makes of it."""
 
     number: int
@@ -55,7 +55,7 @@ class GradientAudit:
         self.dim = application.initial.size
         audit.begin(application)
 
-    def planted(self, number: int, clip_norm: float, drawn: IndexArray | None = None) -> Planted:
+    def planted(self, number: int, clip_norm: float, drawn: IndexArray | None = None) -> StepCanaries:
         """The canaries of a step; `drawn` are those that a sampler drew, where one does that."""
         audit, schedule = self.audit, self.audit.schedule
         later = number >= audit.rounds and drawn is None
@@ -65,11 +65,11 @@ class GradientAudit:
         for row, index in enumerate(inserted):
             sent[row] = audit.update(int(index), clip_norm, self.dim)
         clipped = clip_rows(sent, self._clip_now(clip_norm), self.groups)
-        return Planted(number, inserted, assigned if audit.sampled else None, int(assigned.size), sent, clipped)
+        return StepCanaries(number, inserted, assigned if audit.sampled else None, int(assigned.size), sent, clipped)
 
     def observe(
         self,
-        planted: Planted,
+        planted: StepCanaries,
         release: Vector,
         *,
         clip_norm: float,
@@ -149,7 +149,7 @@ def _factors(rows: Vector, clip_norm: float) -> Vector:
     return np.asarray(np.minimum(1.0, clip_norm / np.maximum(norms_of(rows), 1e-30)), dtype=rows.dtype)
 
 
-def check_scale(planted: Planted, total: Vector, others: Array | None) -> None:
+def check_scale(planted: StepCanaries, total: Vector, others: Array | None) -> None:
     """In the first step: does the release have the sign and the scale that were stated? `total` is n · release.
 
     It is regressed on what canaries and examples add together: with the stated scale the coefficient is 1, up to the noise. A

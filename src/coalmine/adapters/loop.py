@@ -21,7 +21,7 @@ import numpy as np
 
 from coalmine import _validate, accounting
 from coalmine.adapters.arrays import as_numpy, flat_rows, flat_vector, leaves, with_rows
-from coalmine.adapters.gradients import Count, GradientAudit, Planted, clipped_sum, norms_of
+from coalmine.adapters.gradients import Count, GradientAudit, StepCanaries, clipped_sum, norms_of
 from coalmine.audit.application import Application
 from coalmine.audit.attached import Audit
 from coalmine.audit.planning import AuditPlan
@@ -131,7 +131,7 @@ class LoopAudit:
             closing=self._closing,
         )
         self._gradients = GradientAudit(audit, application)
-        self._planted: Planted | None = None
+        self._planted: StepCanaries | None = None
         self._rows: list[tuple[Array, Count]] = []  # sums of clipped gradients of this step, by microbatch
         self._sample: tuple[Vector, ...] = ()
         self._next, self._done, self._failed = 0, 0, False
@@ -193,7 +193,7 @@ class LoopAudit:
         self._picked = [*range(min(_SAMPLES, len(rows))), *range(len(rows), len(rows) + min(_SAMPLES, len(planted.sent)))]
         return with_rows(gradients, sent)
 
-    def _canaries(self, t: int, drawn: Sequence[int] | None) -> Planted:
+    def _canaries(self, t: int, drawn: Sequence[int] | None) -> StepCanaries:
         sampled = None
         if self._audit.sampled:
             assigned = self._audit.schedule.assigned
@@ -201,7 +201,7 @@ class LoopAudit:
             sampled = own if drawn is None else np.asarray(drawn, np.int64)
         return self._gradients.planted(t, self._told.total_norm, sampled)
 
-    def _filling(self, planted: Planted) -> Vector:
+    def _filling(self, planted: StepCanaries) -> Vector:
         """Rows of almost nothing, so that the shape of a step does not depend on coins, and compiled code stays compiled."""
         rows = 0 if planted.assigned is not None else self._audit.places - planted.indices.size
         filling = np.zeros((rows, self._told.dim), np.float32)

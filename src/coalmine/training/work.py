@@ -156,9 +156,9 @@ def contribute(
     else:
         found = mechanism.client(update, public, examples, secret=secret)  # type: ignore[call-arg]
     if not isinstance(found, Contribution) or np.shape(found.vector) != update.shape:
-        given = f"a vector of shape {np.shape(found.vector)}" if isinstance(found, Contribution) else f"{found!r:.60}"
+        came = f"a vector of shape {np.shape(found.vector)}" if isinstance(found, Contribution) else f"{found!r:.60}"
         raise CoalmineError(
-            f"{type(mechanism).__name__}.client gave {given}; it must return a Contribution (coalmine.contracts) whose vector "
+            f"{type(mechanism).__name__}.client gave {came}; it must return a Contribution (coalmine.contracts) whose vector "
             f"has the shape of the update, {update.shape}."
         )
     return found

@@ -54,10 +54,10 @@ def check_quantisation(
     weight = float(num_examples[0])
     if weight > max_weight:
         raise ValueError(f"num_examples={weight:g} is above max_weight={max_weight:g}: Flower only warns. Raise max_weight.")
-    reach = (largest + WIDTHS * noise) * weight / max_weight
-    if reach > clipping_range:
+    farthest = (largest + WIDTHS * noise) * weight / max_weight
+    if farthest > clipping_range:
         raise ValueError(
-            f"coordinates reach {reach:.3g} after weighting, and SecAgg+ cuts them at {clipping_range:g}: the noise would lose "
+            f"coordinates reach {farthest:.3g} after weighting, and SecAgg+ cuts them at {clipping_range:g}: the noise would lose "
             "its tails. Raise clipping_range or max_weight."
         )
     step = rounding_step(weight, max_weight=max_weight, clipping_range=clipping_range, levels=levels)

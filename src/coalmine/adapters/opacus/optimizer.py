@@ -19,7 +19,7 @@ import torch
 from opacus.optimizers import DPOptimizer
 
 from coalmine._random import stream
-from coalmine.adapters.gradients import Count, GradientAudit, Planted, clipped_sum, norms_of
+from coalmine.adapters.gradients import Count, GradientAudit, StepCanaries, clipped_sum, norms_of
 from coalmine.contracts import Array, Clip, Description, IndexArray, Sample, Vector
 from coalmine.errors import MismatchError
 
@@ -46,7 +46,7 @@ class Steps:
         self.examples, self.unclipped = 0, 0
         self.own: Array | None = None  # the sum of the examples as it is clipped here
         self.whole = True  # whether all physical batches of the step are in it
-        self.planted: Planted | None = None
+        self.planted: StepCanaries | None = None
         self.others: Array | None = None
         self.samples: list[Sample] = []
         self.clip_norm = 0.0
@@ -83,7 +83,7 @@ class Steps:
         self.own = total if self.own is None else self.own + total
         self.unclipped += int((norms_of(self.rows) <= self.clip_norm).sum())
 
-    def plant(self, others: Vector) -> Planted:
+    def plant(self, others: Vector) -> StepCanaries:
         """The canaries of a step; `others` is what Opacus made of the examples."""
         batch = None if self.drawn is None else self.drawn.next_step()
         self.who = None if batch is None else batch.examples
