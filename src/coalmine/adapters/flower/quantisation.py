@@ -57,8 +57,8 @@ def check_quantisation(
     farthest = (largest + WIDTHS * noise) * weight / max_weight
     if farthest > clipping_range:
         raise ValueError(
-            f"coordinates reach {farthest:.3g} after weighting, and SecAgg+ cuts them at {clipping_range:g}: the noise would lose "
-            "its tails. Raise clipping_range or max_weight."
+            f"coordinates reach {farthest:.3g} after weighting, and SecAgg+ cuts them at {clipping_range:g}: the noise would "
+            "lose its tails. Raise clipping_range or max_weight."
         )
     step = rounding_step(weight, max_weight=max_weight, clipping_range=clipping_range, levels=levels)
     if not noise >= STEPS * step:
