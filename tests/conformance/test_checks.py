@@ -1,6 +1,7 @@
 """Clipping, cohorts, quantiles and state: exact cases, by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from coalmine.contracts import (
 )  # fmt: skip
 from coalmine.participation import Epochs, FixedSize, MinSeparation, Poisson
 
+NEW = ("noise-mean.means",)  # what checkpoints of older versions do not have
 DESCRIPTION = Description(Clip(1.0), Noise(0.5, 0.5))
 
 
@@ -117,6 +119,22 @@ def test_state_goes_through_arrays_and_back():
     assert {name: value.tobytes() for name, value in second.state.items()} == {
         name: value.tobytes() for name, value in whole.state.items()
     }  # fmt: skip
+
+
+def test_a_checkpoint_of_coarser_layers_goes_on():
+    """An older version kept sums by module, and no means of rounds: what cannot be used begins anew."""
+    layers = {"a": slice(0, 1000), "b": slice(1000, 3000)}
+    subject = Subject(DESCRIPTION, 3000, layers, rounds=12)
+    finer = replace(subject, groups={"a.weight": slice(0, 990), "a.bias": slice(990, 1000), "b": slice(1000, 3000)})
+    seen, first = list(rounds_of(subject, 1 << 93)), Battery(subject, CHECKS)
+    for each in seen[:6]:
+        first.observe(each)
+    kept = {name: value for name, value in first.state.items() if name not in NEW}
+    for rest in (seen[6:], []):
+        second = Battery(finer, CHECKS, kept)
+        for each in rest:
+            second.observe(each)
+        assert not second.conclude().deviations
 
 
 def test_state_does_not_grow_with_rounds_but_for_a_few_numbers():

@@ -1,5 +1,7 @@
 """Noise with one fault each: the sentence that is false is found false, and on the right side."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,11 @@ def copied(noise, number):
     return noise
 
 
+def centred_layer(noise, number):
+    noise[19_000:] -= noise[19_000:].mean()
+    return noise
+
+
 FAULTS = {
     "two percent less": (lambda z, t: 0.98 * z, "noise-scale", "less"),
     "two percent more": (lambda z, t: 1.02 * z, "noise-scale", "more"),
@@ -47,6 +54,9 @@ FAULTS = {
     "laplace": (lambda z, t: stream(1 << 90, "laplace", t).laplace(0, np.sqrt(0.5), DIM), "noise-gaussian", "unknown"),
     "cut at three": (lambda z, t: np.clip(z, -3, 3), "noise-gaussian", "unknown"),
     "a grid": (lambda z, t: np.round(z * 64) / 64, "noise-resolution", "unknown"),
+    "means taken away": (lambda z, t: z - z.mean(), "noise-mean", "less"),
+    "the mean of a layer taken away": (centred_layer, "noise-mean", "less"),
+    "an offset of either sign": (lambda z, t: z + 0.03 * (-1) ** t, "noise-mean", "unknown"),
     "an offset": (lambda z, t: z + 0.02, "noise-mean", "unknown"),
     "a constant vector": (lambda z, t: z + 0.2 * KEPT, "noise-mean", "unknown"),
     "the same again": (lambda z, t: KEPT, "noise-fresh", "unknown"),
@@ -65,6 +75,17 @@ def test_a_fault_is_found_and_named(name):
     fault, key, side = FAULTS[name]
     found = simulate(SUBJECT, CHECKS, 9_000_000_001, fault)
     assert found.finding(key).side == side, str(found.finding(key))
+
+
+def test_a_tensor_of_few_parameters_is_looked_at():
+    def quiet(noise, number):
+        noise[-10:] *= 0.5
+        return noise
+
+    subject = replace(SUBJECT, groups={"weight": slice(0, DIM - 10), "bias": slice(DIM - 10, DIM)}, rounds=24)
+    found = simulate(subject, CHECKS, 9_000_000_004, quiet).finding("noise-by-layer")
+    assert found.side == "less" and "bias" in found.where
+    assert not simulate(subject, CHECKS, 9_000_000_004).deviations
 
 
 def test_the_right_noise_is_not_accused():

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binom, kstest
+from scipy.stats import binom, chi2, kstest
 
-from coalmine.conformance import CHECKS, Subject
-from coalmine.conformance.simulated import simulate
+from coalmine.conformance import CHECKS, Battery, Subject
+from coalmine.conformance.simulated import rounds_of, simulate
 from coalmine.contracts import Clip, Description, Noise
 from coalmine.participation import Poisson
 
@@ -44,6 +44,21 @@ def test_every_check_alarms_no_more_often_than_it_says(findings):
 def test_p_values_of_single_statistics_are_uniform(findings):
     for key in CONTINUOUS:
         assert kstest(findings[0][key], "uniform").pvalue > FALSE_ALARM, key
+
+
+def test_means_of_rounds_vary_by_their_law_in_layers_of_any_size():
+    """Σ mean² by layer, 300 runs: uniform tails, of a layer of one coordinate too."""
+    groups = {"a": slice(0, 150), "b": slice(150, 160), "c": slice(160, 161), "d": slice(161, 200)}
+    subject = Subject(Description(Clip(1.0), Noise(0.5, 0.5)), 200, groups, rounds=5)
+    check = tuple(each for each in CHECKS if each.key == "noise-mean")
+    tails = []
+    for run in range(300):
+        battery = Battery(subject, check)
+        for seen in rounds_of(subject, 7_100_000_000 + run):
+            battery.observe(seen)
+        tails.append(chi2.cdf(*battery.state["noise-mean.means"]))
+    for place in np.array(tails).T:
+        assert kstest(place, "uniform").pvalue > FALSE_ALARM
 
 
 def test_every_sentence_but_the_quantile_was_tested(findings):

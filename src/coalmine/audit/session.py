@@ -51,12 +51,17 @@ class Session:
         *,
         clients: Clients | None = None,
         state: State | None = None,
+        tensors: Mapping[str, slice] | None = None,
     ) -> None:
-        """Before the first round, or when a run goes on: what the record and the checkpoint (`state`) already hold counts."""
+        """Before the first round, or when a run goes on: what the record and the checkpoint (`state`) already hold counts.
+
+        `tensors` are parts of `groups`, if these have any: the noise is tested in each of them.
+        """
         self._initial = initial
         if self.setup is not None:
             self.recorder = Recorder.of(self.spec, self.setup, groups, secret_seed)
-            self._battery = make_battery(self.spec, self.description, self.setup, groups, clients or Clients(), state)
+            parts = tensors or groups
+            self._battery = make_battery(self.spec, self.description, self.setup, parts, clients or Clients(), state)
             self.spec.check_noise(self.description)
             if self.description.fresh or self.description.design is not None:  # else nobody knows how to whiten the noise
                 self._running = RunningEpsilon(self.spec, self.description, self.recorder, self.record)

@@ -75,8 +75,13 @@ class Battery:
     def _restore(self, state: State) -> None:
         for name, value in state.items():
             key, _, inner = name.partition(".")
-            if key in self._memories:
+            if key in self._memories and self._fits(key, state):
                 self._memories[key][inner] = np.array(value)
+
+    def _fits(self, key: str, state: State) -> bool:
+        """Whether a checkpoint speaks of the same parts of the model; if an older version wrote it, that check begins anew."""
+        own, saved = self._memories[key].get("sums"), state.get(f"{key}.sums")
+        return own is None or saved is None or own.shape == np.shape(saved)
 
     def _reason(self, made: NotTested) -> NotTested:
         """Contributions that are not known are the reason where the noise could not be looked at, if no rounding hid it."""

@@ -25,7 +25,7 @@ class Subject:
 
     description: Description
     dim: int
-    groups: Mapping[str, slice] = field(default_factory=dict)  # layers
+    groups: Mapping[str, slice] = field(default_factory=dict)  # layers, or their tensors
     participation: Participation | None = None  # as the accountant was told
     population: int = 0
     canaries: Participation | None = None  # how canaries take part, as the accountant was told

@@ -94,6 +94,15 @@ def cosine(value: float, dim: int) -> float:
     return float(betainc((dim - 1) / 2, 0.5, max(1 - value * value, 0.0)))
 
 
+def cosine_square(value: float, dim: int) -> float:
+    """A cosine of two independent directions as the squared standard normal of the same tail: chi-square, 1 degree of freedom.
+
+    >>> round(cosine_square(0.0, 100), 12), round(cosine_square(2 / 10_000, 100_000_000), 6)
+    (0.0, 4.0)
+    """
+    return float(np.clip(ndtri(cosine(min(abs(value), 1.0), dim) / 2), -_FAR, 0.0) ** 2) if dim > 1 else 1.0
+
+
 def shifted_products(total: float, count: float) -> float:
     """Bound of P(|sum of `count` products of an N(0, 1) with its neighbour at a fixed distance| >= total) (Chernoff).
 

@@ -6,6 +6,7 @@ Noise of a wrong standard deviation may still be Gaussian: everything here is di
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,8 +15,10 @@ from coalmine.conformance.check import Check, Memory, Round, Subject, found, nee
 from coalmine.conformance.laws import (
     Tail,
     binomial,
+    both_sides,
     chi_square,
     cosine,
+    cosine_square,
     kurtosis_score,
     normal,
     normal_mass,
@@ -131,7 +134,10 @@ class NoiseResolution:
 
 
 class NoiseMean:
-    """Σ_t z by coordinate, by layer, and of everything."""
+    """Σ_t z by coordinate, by layer, and of everything; and how much the rounds' means vary, which may be too little.
+
+    A mean in units of the root mean square is a cosine with a fixed direction, of which the law is exact.
+    """
 
     key: ClassVar[str] = "noise-mean"
 
@@ -140,8 +146,10 @@ class NoiseMean:
         return needs_noise(subject)
 
     def init(self, subject: Subject) -> Memory:
-        """By layer: the sum and of how many; the worst score of a round, and where."""
-        return {"sums": np.zeros((2, len(layers_of(subject)))), "worst": np.zeros(2), "rounds": np.zeros(1)}
+        """By layer: the sum and of how many; the worst score of a round, and where; of all and by layer: Σ mean², rounds."""
+        layers = len(layers_of(subject))
+        means = np.zeros((2, layers + 1))
+        return {"sums": np.zeros((2, layers)), "worst": np.zeros(2), "rounds": np.zeros(1), "means": means}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round; sums by coordinate are in `totals`."""
@@ -154,6 +162,7 @@ class NoiseMean:
         if abs(score) > abs(memory["worst"][0]):
             memory["worst"] = np.array([score, seen.seen.round], dtype=np.float64)
         memory["rounds"] += 1
+        memory["means"] += _squared_means(moments.sums[0] / noise.spread, moments.sizes)
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst of all."""
@@ -166,8 +175,15 @@ class NoiseMean:
         score, number = memory["worst"]
         once = normal(float(score), f"round {int(number) + 1}")
         tails = [normal(total), worst(layers), Tail(min(1.0, once.p_value * rounds), where=once.where)]
-        tails += self._by_coordinate(shared["sum"], rounds)
+        tails += [self._dispersion(memory["means"], subject), *self._by_coordinate(shared["sum"], int(shared["rounds"][1]))]
         return found(self.key, worst(tails), claimed=0.0, measured=float(sums.sum() / sizes.sum()))
+
+    def _dispersion(self, means: Array, subject: Subject) -> Tail:
+        """Means of rounds that vary too little are noise that is missing in one direction."""
+        names = ["all coordinates", *(f"layer {name}" for name in layers_of(subject))]
+        rows = zip(names, *means.tolist(), strict=True)
+        tails = [both_sides(*chi_square(total, rounds), f"means of rounds, {name}") for name, total, rounds in rows if rounds]
+        return worst([tail if tail.side == "less" else replace(tail, side="unknown") for tail in tails])
 
     def _by_coordinate(self, sums: Array, rounds: float) -> list[Tail]:
         largest = int(np.argmax(np.abs(sums)))
@@ -177,6 +193,17 @@ class NoiseMean:
             total = float(np.square(sums, dtype=np.float64).sum()) / rounds
             tails.append(Tail(min(1.0, 2 * min(chi_square(total, sums.size))), where="what all rounds have in common"))
         return tails
+
+
+def _squared_means(sums: Array, sizes: Array) -> Array:
+    """Of all coordinates and by layer: the squared mean of a round as a chi-square, and 1 where there is one."""
+    found, count = np.zeros((2, sizes.size + 1)), float(sizes.sum())
+    if count < 2:
+        return found
+    for place, (total, size) in enumerate([(float(sums.sum()), count), *zip(sums.tolist(), sizes.tolist(), strict=True)]):
+        if size:
+            found[:, place] = cosine_square(total / math.sqrt(size * count), int(count)), 1.0
+    return found
 
 
 def _named(subject: Subject, sums: Array, sizes: Array) -> list[tuple[str, float, float]]:

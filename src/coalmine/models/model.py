@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,6 +91,17 @@ class Model:
     def groups(self) -> dict[str, slice]:
         """Where each layer lies in the flat vector, by its name in the module: weight and bias of a layer together."""
         return dict(self._layout.groups)
+
+    @property
+    def tensors(self) -> dict[str, slice]:
+        """Where each parameter tensor lies in the flat vector, by its name in the module: weights and biases apart.
+
+        >>> from torch import nn
+        >>> Model("mine", lambda: nn.Linear(4, 3)).tensors
+        {'weight': slice(0, 12, None), 'bias': slice(12, 15, None)}
+        """
+        edges = np.cumsum([0, *(shape.numel() for shape in self._layout.shapes)]).tolist()
+        return {name: slice(*place) for name, place in zip(self._layout.names, pairwise(edges), strict=True)}
 
     def initial(self, seed: int) -> NDArray[np.float32]:
         """The flat vector of a freshly initialised module: the same for the same seed, whatever torch drew before."""

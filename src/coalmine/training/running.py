@@ -237,7 +237,10 @@ class _Training:
         config = self.config.model_dump(mode="json", exclude_none=True)
         about = {"directory": str(self.directory.path), "config": config, "rounds": self.job.rounds, "round": done}
         self.notify("start", about)
-        self.session.begin(self.job.initial, self.job.model.groups, self.secret_seed, clients=clients_of(self.job), state=state)
+        model, clients = self.job.model, clients_of(self.job)
+        self.session.begin(
+            self.job.initial, model.groups, self.secret_seed, clients=clients, state=state, tensors=model.tensors
+        )
         if done == self.job.rounds:
             return
         accuracy, state = None, state or self.job.start()
@@ -313,7 +316,8 @@ def run_in_memory(
     is what the accountant was told of who takes part, if that is not what the job does.
     """
     session, state = Session(spec, job.canary_setup, job.mechanism.describe(), MemoryRecord()), job.start()
-    session.begin(job.initial, job.model.groups, secret_seed, clients=clients or clients_of(job))
+    told, model = clients or clients_of(job), job.model
+    session.begin(job.initial, model.groups, secret_seed, clients=told, tensors=model.tensors)
     with Workers(1, job.work()) as workers:
         for finished in job.rounds_from(0, state, workers):
             session.observe(finished.observed)
