@@ -23,7 +23,7 @@ from coalmine.contracts import (
 )  # fmt: skip
 from coalmine.participation import Epochs, FixedSize, MinSeparation, Poisson
 
-NEW = ("noise-mean.means",)  # what checkpoints of older versions do not have
+NEW = ("noise-mean.means", "noise-unpredictable.secrets")  # what checkpoints of older versions do not have
 DESCRIPTION = Description(Clip(1.0), Noise(0.5, 0.5))
 
 

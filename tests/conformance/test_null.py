@@ -1,10 +1,14 @@
 """Correct runs: false alarms of the whole family and of every check. `make conformance` is the long version."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import binom, chi2, kstest
 
+from coalmine._random import stream
 from coalmine.conformance import CHECKS, Battery, Subject
+from coalmine.conformance.laws import cosine
 from coalmine.conformance.simulated import rounds_of, simulate
 from coalmine.contracts import Clip, Description, Noise
 from coalmine.participation import Poisson
@@ -59,6 +63,20 @@ def test_means_of_rounds_vary_by_their_law_in_layers_of_any_size():
         tails.append(chi2.cdf(*battery.state["noise-mean.means"]))
     for place in np.array(tails).T:
         assert kstest(place, "uniform").pvalue > FALSE_ALARM
+
+
+def test_noise_under_two_secrets_is_compared_by_an_exact_law():
+    """300 runs of one round that is released twice: the cosine's tail is uniform."""
+    subject = Subject(Description(Clip(1.0), Noise(0.5, 0.5)), 300, rounds=1)
+    check = tuple(each for each in CHECKS if each.key == "noise-unpredictable")
+    tails = []
+    for run in range(300):
+        battery, (seen,) = Battery(subject, check), rounds_of(subject, 7_200_000_000 + run)
+        noise = 0.5 * stream(7_200_000_000 + run, "again").standard_normal(300)
+        battery.observe(replace(seen, bare=seen.others + noise / seen.release.denominator))
+        same, dim = battery.state["noise-unpredictable.secrets"]
+        tails.append(cosine(same, int(dim)))
+    assert kstest(tails, "uniform").pvalue > FALSE_ALARM
 
 
 def test_every_sentence_but_the_quantile_was_tested(findings):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import coalmine
+from coalmine._random import stream
 from coalmine.contracts import Contribution
 from coalmine.mechanisms import Gaussian
 from coalmine.training import resume
@@ -53,9 +54,23 @@ class SumTwice(Gaussian):
         return super().release(state, total, public, secret)
 
 
+@dataclass(frozen=True)
+class FixedKey(Gaussian):
+    """Noise from a key that nobody but its owner can guess, which is not the run's secret."""
+
+    def noise(self, dim, public, secret):
+        return stream(1 << 94, "vendor", public.round).standard_normal(dim)
+
+
 @pytest.mark.parametrize(
     ("kind", "key"),
-    [(Laplace, "noise-gaussian"), (HalfNorm, "treated-alike"), (InPlace, "treated-alike"), (SumTwice, "denominator")],
+    [
+        (Laplace, "noise-gaussian"),
+        (HalfNorm, "treated-alike"),
+        (InPlace, "treated-alike"),
+        (SumTwice, "denominator"),
+        (FixedKey, "noise-unpredictable"),
+    ],
     ids=lambda each: getattr(each, "__name__", each),
 )
 def test_a_wrong_mechanism_is_found_and_the_sentence_is_named(tmp_path, kind, key):

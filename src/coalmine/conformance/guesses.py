@@ -2,10 +2,14 @@
 
 Seeds are 0 … 1000 and a few favourites, the run's public seed, the round's number, and sums and pairs of these. Generators are
 those of NumPy, of Python, and of PyTorch and JAX where they are loaded: a library that is not loaded has not made the noise.
+
+A key that nobody guesses but its owner shows where the same round is released once more under another secret, as the trainer
+does with the last round's clients alone: the two noises must be independent.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Callable
@@ -16,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
-from coalmine.conformance.laws import Tail, cosine
+from coalmine.conformance.laws import Tail, cosine, worst
 from coalmine.conformance.residual import layers_of
 from coalmine.contracts import Array, Finding, NotTested
 
@@ -110,7 +114,7 @@ def _of_jax(number: int, seed: int, dim: int, loaded: Any) -> tuple[Numbers, tup
 
 
 class NoiseUnpredictable:
-    """The largest cosine of the beginnings of a round's noise with what a guessed seed makes."""
+    """The largest cosine of the beginnings of a round's noise with what a guessed seed makes; or of all with a second one."""
 
     key: ClassVar[str] = "noise-unpredictable"
 
@@ -119,14 +123,16 @@ class NoiseUnpredictable:
         return needs_noise(subject) or ("few-coordinates" if subject.dim < NUMBERS else None)
 
     def init(self, subject: Subject) -> Memory:
-        """The largest cosine, its round, what was guessed; and how many guesses there were."""
-        return {"largest": np.zeros(2), "tried": np.zeros(1), "guess": np.zeros(80, np.uint8)}
+        """The largest cosine, its round, what was guessed; how many guesses; the cosine under another secret, of how many."""
+        return {"largest": np.zeros(2), "tried": np.zeros(1), "guess": np.zeros(80, np.uint8), "secrets": np.zeros(2)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
         noise = seen.shaped
         if noise is None or noise.values.size != subject.dim:
             return
+        if seen.bare is not None:
+            memory["secrets"] = np.array([_cosine(noise.values, seen.bare), seen.bare.size])
         parts = _unit([noise.values[start : start + NUMBERS] for start in _starts(subject)])
         number, torch, jax = seen.seen.round, "torch" in sys.modules, sys.modules.get("jax")
         tables = [_table(torch), _of_the_round(number, subject.seed, torch)]
@@ -149,8 +155,13 @@ class NoiseUnpredictable:
             return NotTested(self.key, "noise-too-small")
         largest, number = memory["largest"]
         said = memory["guess"].tobytes().decode(errors="replace").strip()
-        tail = Tail(min(1.0, tried * cosine(float(largest), NUMBERS)), where=f"round {int(number) + 1}: {said}")
-        return found(self.key, tail, claimed=0.0, measured=float(largest), guesses=int(tried))
+        tails = [Tail(min(1.0, tried * cosine(float(largest), NUMBERS)), where=f"round {int(number) + 1}: {said}")]
+        same, dim = memory["secrets"].tolist()
+        if dim:
+            tails.append(Tail(cosine(same, int(dim)), where="the last round, released under another secret"))
+        if dim and tails[1].p_value < tails[0].p_value:
+            largest = same
+        return found(self.key, worst(tails), claimed=0.0, measured=float(largest), guesses=int(tried))
 
 
 def _starts(subject: Subject) -> list[int]:
@@ -158,6 +169,12 @@ def _starts(subject: Subject) -> list[int]:
     layers = sorted(layers_of(subject).values(), key=lambda place: place.start - place.stop)
     starts = [0, *(place.start for place in layers if place.start and place.stop - place.start >= NUMBERS)]
     return starts[:PLACES]
+
+
+def _cosine(first: Array, second: Array) -> float:
+    """|cosine|; 0 where one of them is nothing."""
+    product, one, two = (float(np.einsum("i,i->", *pair)) for pair in ((first, second), (first, first), (second, second)))
+    return min(abs(product) / max(math.sqrt(one * two), 1e-300), 1.0)
 
 
 def _unit(rows: list[Any]) -> Numbers:
