@@ -5,9 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import hypergeom
 
 from coalmine._random import stream
 from coalmine.conformance import CHECKS, Battery, Subject, compare
+from coalmine.conformance.cohort_pairs import different_histories, kept, nothing, pair_tails
+from coalmine.conformance.laws import hypergeometric_above
 from coalmine.conformance.simulated import rounds_of
 from coalmine.contracts import (
     ByClients,
@@ -21,9 +24,14 @@ from coalmine.contracts import (
     Release,
     RoundCanaries,
 )  # fmt: skip
-from coalmine.participation import Epochs, FixedSize, MinSeparation, Poisson
+from coalmine.participation import CyclicPoisson, Epochs, FixedSize, MinSeparation, Poisson
 
-NEW = ("noise-mean.means", "noise-unpredictable.secrets")  # what checkpoints of older versions do not have
+NEW = (
+    "noise-mean.means",
+    "noise-unpredictable.secrets",
+    "cohorts.who",
+    "cohorts.each",
+)  # what checkpoints of older versions do not have
 DESCRIPTION = Description(Clip(1.0), Noise(0.5, 0.5))
 
 
@@ -54,7 +62,7 @@ def run_cohorts(claimed, done, population=200, rounds=24, seed=1 << 80):
 
 @pytest.mark.parametrize(
     "pattern",
-    [Poisson(0.25, 24), FixedSize(50, 200, 24), Epochs(6), MinSeparation(3, 50, 24)],
+    [Poisson(0.25, 24), FixedSize(50, 200, 24), Epochs(6), MinSeparation(3, 50, 24), CyclicPoisson(0.5, 4, 24)],
     ids=lambda each: type(each).__name__,
 )
 def test_cohorts_that_are_drawn_as_claimed_pass(pattern):
@@ -78,6 +86,51 @@ def test_cohorts_that_are_drawn_as_claimed_pass(pattern):
 )  # fmt: skip
 def test_cohorts_that_are_drawn_otherwise_are_found(claimed, done):
     assert run_cohorts(claimed, done).deviates
+
+
+def replayed(cohorts):
+    return [cohorts[12] if number == 13 else each for number, each in enumerate(cohorts)]
+
+
+def poisson(number, rate=1 / 6, population=144):
+    return np.flatnonzero(stream(1 << 95, number).random(population) < rate)
+
+
+def in_pairs(number):
+    return np.flatnonzero(np.repeat(stream(1 << 96, number).random(72) < 1 / 6, 2))
+
+
+RARE = {
+    "a round's cohort again": (Poisson(1 / 6, 24), replayed([poisson(t) for t in range(24)]), "rounds 13 and 14"),
+    "the same, of a fixed size": (
+        FixedSize(24, 144, 24), replayed([stream(1 << 97, t).permutation(144)[:24] for t in range(24)]), "rounds 13 and 14"
+    ),
+    "two by two": (Poisson(1 / 6, 24), [in_pairs(t) for t in range(24)], "pairs of clients"),
+    "a trend": (Poisson(1 / 6, 24), [poisson(t, (0.5 + t / 23) / 6) for t in range(24)], "trend"),
+    "more in the end": (Poisson(1 / 6, 24), [poisson(t, 1 / 6 if t < 16 else 0.25) for t in range(24)], "third 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_what_sums_over_all_rounds_do_not_show(name):
+    claimed, done, where = RARE[name]
+    found = run_cohorts(claimed, done, population=144)
+    assert found.deviates and where in found.where
+
+
+def test_of_a_large_population_few_rounds_are_kept():
+    bits = nothing(1 << 20)
+    for number in range(6):
+        bits = kept(bits, np.array([number, 1000]), 1 << 20)
+    assert bits.shape[0] == 4 and pair_tails(bits, 1 << 20, Poisson(2**-19, 6).sampling)
+
+
+def test_overlaps_and_histories_have_the_laws_that_are_said():
+    for size in range(12):
+        assert math.isclose(hypergeometric_above(size, 60, 20, 11), hypergeom.sf(size - 1, 60, 20, 11), rel_tol=1e-9)
+    counts = [len({tuple(row) for row in (stream(1 << 98, run).random((30, 5)) < 0.3).tolist()}) for run in range(2000)]
+    error = np.std(counts) / math.sqrt(2000)
+    assert abs(np.mean(counts) - different_histories(30, 5, 0.3)) < 6 * error  # once in half a billion
 
 
 def quantile(spread, rounds=12, seed=1 << 83):
@@ -105,7 +158,9 @@ def test_the_noise_of_a_quantile_is_read_off_the_clip_norms():
 
 
 def test_state_goes_through_arrays_and_back():
-    subject = Subject(DESCRIPTION, 3000, {"a": slice(0, 1000), "b": slice(1000, 3000)}, rounds=40)
+    subject = Subject(
+        DESCRIPTION, 3000, {"a": slice(0, 1000), "b": slice(1000, 3000)}, Poisson(0.25, 40), population=100, rounds=40
+    )
     whole, first = Battery(subject, CHECKS), Battery(subject, CHECKS)
     seen = list(rounds_of(subject, 1 << 84))
     for each in seen:
@@ -124,7 +179,7 @@ def test_state_goes_through_arrays_and_back():
 def test_a_checkpoint_of_coarser_layers_goes_on():
     """An older version kept sums by module, and no means of rounds: what cannot be used begins anew."""
     layers = {"a": slice(0, 1000), "b": slice(1000, 3000)}
-    subject = Subject(DESCRIPTION, 3000, layers, rounds=12)
+    subject = Subject(DESCRIPTION, 3000, layers, participation=Poisson(0.25, 12), population=200, rounds=12)
     finer = replace(subject, groups={"a.weight": slice(0, 990), "a.bias": slice(990, 1000), "b": slice(1000, 3000)})
     seen, first = list(rounds_of(subject, 1 << 93)), Battery(subject, CHECKS)
     for each in seen[:6]:

@@ -8,10 +8,11 @@ from scipy.stats import binom, chi2, kstest
 
 from coalmine._random import stream
 from coalmine.conformance import CHECKS, Battery, Subject
+from coalmine.conformance.cohort_pairs import pair_tails
 from coalmine.conformance.laws import cosine
 from coalmine.conformance.simulated import rounds_of, simulate
 from coalmine.contracts import Clip, Description, Noise
-from coalmine.participation import Poisson
+from coalmine.participation import FixedSize, Poisson
 
 FALSE_ALARM = 1e-6  # each test of this file fails by chance once in a million
 RUNS = 100
@@ -77,6 +78,23 @@ def test_noise_under_two_secrets_is_compared_by_an_exact_law():
         same, dim = battery.state["noise-unpredictable.secrets"]
         tails.append(cosine(same, int(dim)))
     assert kstest(tails, "uniform").pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("pattern", [Poisson(1 / 6, 24), FixedSize(24, 144, 24)], ids=lambda each: type(each).__name__)
+def test_cohorts_alarm_no_more_often_than_they_say(pattern):
+    """300 runs: the whole check, and the pairs of rounds and of clients alone."""
+    check = tuple(each for each in CHECKS if each.key == "cohorts")
+    subject = Subject(Description(Clip(1.0), Noise(0.5, 0.5)), 10, participation=pattern, population=144, rounds=24)
+    together, pairs = [], []
+    for run in range(300):
+        battery = Battery(subject, check)
+        for seen in rounds_of(subject, 7_300_000_000 + run):
+            battery.observe(seen)
+        together.append(battery.conclude().finding("cohorts").p_value)
+        pairs.append([each.p_value for each in pair_tails(battery.state["cohorts.who"], 144, pattern.sampling)])
+    for values in (np.array(together), *np.array(pairs).T):
+        for level in (0.02, 0.1, 0.3):
+            assert (values <= level).sum() <= binom.ppf(1 - FALSE_ALARM, 300, level)
 
 
 def test_every_sentence_but_the_quantile_was_tested(findings):

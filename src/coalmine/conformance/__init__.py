@@ -10,6 +10,7 @@
     guesses.py          not from a guessable seed
     clipping.py         contributions, canaries, the denominator
     cohorts.py          who took part
+    cohort_pairs.py     pairs of rounds and of clients that are alike
     quantile.py         the noise of adaptive clipping's count
     battery.py          all of them, judged as one family
 

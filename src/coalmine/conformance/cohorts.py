@@ -7,6 +7,8 @@ dispersion of clients' rounds    chi-square, its variance that of binomials
 the client that came most often  binomial, for each of all clients
 clients of a round that were     mean N q² for each pair of rounds
 there so many rounds before
+sizes over the rounds            normal, with their trend; thirds of the rounds binomial
+pairs of rounds, of clients      `cohort_pairs`
 """
 
 from __future__ import annotations
@@ -17,10 +19,23 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coalmine.conformance.check import Check, Memory, Round, Subject, found
+from coalmine.conformance.cohort_pairs import kept, nothing, pair_tails
 from coalmine.conformance.laws import Tail, binomial, chi_square, normal, worst
-from coalmine.contracts import Constraint, Explicit, Finding, NotTested, PerPeriod, Sampling
+from coalmine.contracts import (
+    Array,
+    Constraint,
+    Explicit,
+    Finding,
+    NotTested,
+    Participation,
+    PerPeriod,
+    Sampling,
+    Separation,
+    Side,
+)
 
 LAGS = 32
+_TREND = 8  # rounds of which a trend is looked at
 _ENOUGH = 10.0  # expected events below which a sum of them is not taken for normal
 
 
@@ -42,6 +57,8 @@ class Cohorts:
             "sizes": np.zeros(3),
             "overlaps": np.zeros(LAGS),
             "canaries": np.zeros(subject.pool, np.int32),
+            "who": nothing(subject.population),
+            "each": np.zeros(0),  # the size of every round
             "broken": np.zeros(2),  # draws against the constraint, the round of the last one
         }
 
@@ -64,12 +81,14 @@ class Cohorts:
         memory["history"][unique] |= np.uint32(1)
         memory["times"][unique] += 1
         memory["last"][unique] = number
+        memory["who"] = kept(memory["who"], unique, subject.population)
+        memory["each"] = np.append(memory["each"], float(cohort.size))
         memory["sizes"] += [1, cohort.size, float(cohort.size) ** 2]
 
     def _against(self, memory: Memory, cohort: Any, number: int, subject: Subject) -> int:
         """How many of this round may not be in it."""
         assert subject.participation is not None
-        sampling = subject.participation.sampling
+        sampling = _chance(subject.participation, subject.rounds)
         if sampling is not None:
             return 0 if sampling.cohort_size in (None, cohort.size) else 1
         constraint: Constraint = subject.participation.constraint(subject.rounds)
@@ -89,12 +108,19 @@ class Cohorts:
             return NotTested(self.key, "no-cohorts")
         broken, number = memory["broken"].tolist()
         tails = [Tail(0.0 if broken else 1.0, "less", f"round {int(number) + 1}"), _canaries(memory, subject)]
-        sampling = subject.participation.sampling
+        sampling = _chance(subject.participation, subject.rounds)
         claimed = subject.participation.expected_size(subject.population, subject.rounds or int(rounds))
         if sampling is not None:
             claimed = sampling.rate * subject.population
             tails += _by_chance(memory, sampling, subject.population, rounds, places, squares)
+            tails += pair_tails(memory["who"], subject.population, sampling) if 0 < sampling.rate < 1 else []
         return found(self.key, worst(tails), claimed=claimed, measured=places / rounds)
+
+
+def _chance(participation: Participation, rounds: int) -> Sampling | None:
+    """Sampling of everybody in every round; where groups of clients take turns, the constraint is looked at instead."""
+    constraint = participation.constraint(max(rounds, 1))
+    return None if isinstance(constraint, Separation) and constraint.separation > 1 else participation.sampling
 
 
 def _canaries(memory: Memory, subject: Subject) -> Tail:
@@ -124,7 +150,26 @@ def _by_chance(memory: Memory, sampling: Sampling, population: int, rounds: floa
         if variance >= _ENOUGH:
             spread = (squares - 2 * mean * places + rounds * mean**2) / variance
             tails.append(_scaled(spread, rounds, 2 + (1 - 6 * rate * (1 - rate)) / variance, "sizes of cohorts"))
+            tails += _over_time(memory["each"], population, rate)
     return [*tails, *_by_client(memory, rate, population, rounds, fixed), *_overlaps(memory, rate, population, rounds, fixed)]
+
+
+def _over_time(sizes: Array, population: int, rate: float) -> list[Tail]:
+    """A trend of the sizes, and the thirds of the rounds."""
+    rounds = sizes.size
+    if rounds < _TREND:
+        return []
+    slope, variance = np.arange(rounds) - (rounds - 1) / 2, population * rate * (1 - rate)
+    score = float(slope @ sizes) / math.sqrt(variance * float(slope @ slope))
+    # symmetric weights: no third cumulant; a fourth one that is positive makes the tails heavier (Edgeworth)
+    heavier = max((1 - 6 * rate * (1 - rate)) / variance, 0.0) * float((slope**4).sum() / (slope @ slope) ** 2)
+    trend = Tail(min(1.0, normal(score).p_value * (1 + heavier * score**4 / 24)), "less" if score > 0 else "unknown", "a trend")
+    thirds = []
+    for number, part in enumerate(np.array_split(sizes, 3)):
+        fewer, more = binomial(float(part.sum()), float(population * part.size), rate)
+        side: Side = "less" if more < fewer else "unknown"
+        thirds.append(Tail(min(1.0, 2 * min(fewer, more)), side, f"clients in third {number + 1} of the rounds"))
+    return [worst([trend, *thirds])]
 
 
 def _by_client(memory: Memory, rate: float, population: int, rounds: float, fixed: bool) -> list[Tail]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betainc, gammainc, gammaincc, gammaincinv, ndtr, ndtri
+from scipy.special import betainc, gammainc, gammaincc, gammaincinv, gammaln, ndtr, ndtri
 
 from coalmine.contracts import Array, Side
 
@@ -82,6 +82,25 @@ def binomial(found: float, count: float, probability: float) -> tuple[float, flo
     lower = 1.0 if found >= count else float(betainc(count - found, found + 1, 1 - probability))
     upper = 1.0 if found <= 0 else float(betainc(found, count - found + 1, probability))
     return lower, upper
+
+
+def hypergeometric_above(found: float, population: float, first: float, second: float) -> float:
+    """P(X >= found) of the overlap of two sets of these sizes, drawn from `population`.
+
+    >>> hypergeometric_above(2, 4, 2, 2) * 6
+    1.0
+    """
+    least, most = max(first + second - population, 0.0), min(first, second)
+    if found <= least:
+        return 1.0
+    each = np.arange(found, most + 1)
+    log_ways = _log_choose(first, each) + _log_choose(population - first, second - each)
+    return float(min(1.0, np.exp(log_ways - _log_choose(population, second)).sum()))
+
+
+def _log_choose(count: float, taken: ArrayLike) -> Array:
+    taken = np.asarray(taken, dtype=np.float64)
+    return np.asarray(gammaln(count + 1) - gammaln(taken + 1) - gammaln(count - taken + 1))
 
 
 def poisson_above(found: float, mean: float) -> float:
