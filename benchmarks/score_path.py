@@ -34,7 +34,7 @@ OTHER = (
     "audit.conforming",
     "conformance.battery",
     "conformance.residual",
-)  # other numbers: epsilon so far, tests
+)  # other numbers
 SOURCE = ("federation", "training.federation")  # where the way begins
 CHANGES = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0", "audit.views=[]")  # one view: one score
 
