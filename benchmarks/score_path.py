@@ -29,7 +29,12 @@ CARRIERS = {
 KINDS = ("mean", "residual", "step")  # logs of inner products, by what was released
 TRAINER = ("training", "training.running")
 END = "report.page"
-OTHER = ("views.running",)  # the epsilon so far is another number
+OTHER = (
+    "views.running",
+    "audit.conforming",
+    "conformance.battery",
+    "conformance.residual",
+)  # other numbers
 SOURCE = ("federation", "training.federation")  # where the way begins
 CHANGES = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0", "audit.views=[]")  # one view: one score
 

@@ -17,6 +17,7 @@ from coalmine.report.page import report
 from coalmine.training import resume, run
 from coalmine.training.config import read_config
 from coalmine.zoo.noise import HalfTheNoise
+from coalmine.zoo.shape import NoiseOnEvenCoordinates
 
 HERE = Path(__file__).parent
 CHROMIUM = "/usr/bin/chromium"
@@ -33,7 +34,7 @@ def main(runs: Path) -> None:
     audits = {
         "consistent": (config, None),
         "violated": (read_config("quickstart", alone), wrong),
-        "inconclusive": (read_config("quickstart", [*alone, "canaries.pool=80"]), None),
+        "deviates": (read_config("quickstart", alone), NoiseOnEvenCoordinates(**config.mechanism.options)),
     }
     for name, (config, mechanism) in audits.items():
         out = runs / name

@@ -248,6 +248,7 @@ STREAMS = {
     "estimators.power": ["guesses"],
     "mechanisms.adaptive": ["count noise"],
     "mechanisms.examples": ["batch", "noise"],
+    "mechanisms.gaussian": ["noise"],
     "mechanisms.water_filling": ["noise", "weights", "weights"],
     "models.model": ["initial parameters"],
     "papers.kit.making": ["secret of a paper's run"],
@@ -294,7 +295,7 @@ STREAMS = {
         "weights",
     ],
 }
-MAKERS = {"stream", "streams", "secret", "lots"}
+MAKERS = {"stream", "streams", "secret", "lots", "normals"}
 
 
 def name_of(node):
