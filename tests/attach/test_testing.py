@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,9 @@ def test_a_suite_of_somebody_else_gets_a_fixture(tmp_path):
         "def test_step(assert_conforms):\n"
         "    assert_conforms(lambda rows: rows.mean(axis=0), dim=100, clip_norm=1.0, noise_multiplier=1.0, steps=4)\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "coalmine.testing.plugin", str(tmp_path)]
+    registered = any(found.value == "coalmine.testing.plugin" for found in entry_points(group="pytest11"))
+    plugin = [] if registered else ["-p", "coalmine.testing.plugin"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, str(tmp_path)]
     source = str(Path(coalmine.__file__).parents[1])
     shown = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": source})
     assert shown.returncode == 1

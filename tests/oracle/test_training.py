@@ -19,6 +19,7 @@ OPTIONS = {
     "chat-lstm": {"vocabulary": 12, "embedding": 4, "hidden": 6, "layers": 2},
     "mlp": {"shape": (8, 8), "classes": 3, "hidden": (7, 5)},
     "logistic": {"shape": (8, 8), "classes": 3},
+    "gpt": {"vocabulary": 12, "context": 8, "width": 8, "heads": 2, "layers": 1},
 }
 TRAININGS = {
     "one epoch": LocalTraining(learning_rate=0.1, batch_size=4),
@@ -32,7 +33,7 @@ TRAININGS = {
 
 def client(name, size, number=0):
     rng = stream(0, "client", number)
-    if "lstm" in name:
+    if "lstm" in name or name == "gpt":
         windows = rng.integers(1, 12, (size, 8))
         windows[:, 5:] *= rng.integers(0, 2, (size, 1))  # some are padded
         return Examples(windows[:, :-1].copy(), windows[:, 1:].copy())

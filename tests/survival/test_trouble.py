@@ -126,7 +126,8 @@ def test_an_out_that_exists(coalmine, tmp_path, half):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     before = contents(half)
-    for name in ("file", "full", "half"):
+    coalmine.run(tmp_path / "file").said(4, "is not a directory", "--out")
+    for name in ("full", "half"):
         coalmine.run(tmp_path / name).said(4, "already exists", "--out", "coalmine resume")
     coalmine.run(tmp_path / "file" / "run").said(4, "cannot write to", "Not a directory")
     assert (tmp_path / "file").read_text() == (tmp_path / "full" / "thesis.txt").read_text() == "mine"

@@ -20,6 +20,7 @@ SMALL = {
     "chat-lstm": {"vocabulary": 12, "embedding": 4, "hidden": 6, "layers": 2},
     "mlp": {"shape": (3, 4), "classes": 3, "hidden": (5, 4)},
     "logistic": {"shape": 12, "classes": 3},
+    "gpt": {"vocabulary": 12, "context": 8, "width": 8, "heads": 2, "layers": 1},
 }
 
 

@@ -43,7 +43,7 @@ class Given(CorrelatedStrategy):
     def of(matrix: Array, where: str = "the matrix") -> Given:
         """From the matrix itself.
 
-        >>> Given.of(np.array([[2.0, 0.0], [1.0, 2.0]])).first ** 2
+        >>> round(Given.of(np.array([[2.0, 0.0], [1.0, 2.0]])).first ** 2, 9)
         0.8
         """
         found = np.asarray(matrix)
