@@ -118,9 +118,10 @@ def observed(
     others: Array | None = None,
     unclipped: int | None = None,
     releases: int = 1,
+    resolution: float = 0.0,
     facts: Mapping[str, Any] | None = None,
 ) -> Observed:
-    """A round as an engine shows it: the model after it minus the model before it, and who took part.
+    """A round as an engine shows it: the model after it minus the model before it (`difference`), and who took part.
 
     `places` are canaries that had a place in the round, whichever way their coins fell, `inserted` those whose updates are in
     it. Of clients that are not known (`others` None) nothing is recorded; the audit estimates what they may be.
@@ -147,8 +148,15 @@ def observed(
         canaries=RoundCanaries(np.zeros(0, np.int64), assigned=assigned),  # orthogonal canaries do not see each other
         others=others,
         releases=releases,
+        resolution=resolution,
         record=record,
     )
+
+
+def difference(after: Vector, before: Vector) -> tuple[Vector, float]:
+    """What changed in a model, and the step of its numbers: parameters of single precision hold no finer change."""
+    largest = max(float(np.abs(each).max(initial=0.0)) for each in (after, before))
+    return after - before, float(np.spacing(np.float32(largest)))
 
 
 def summary(

@@ -107,10 +107,12 @@ class NoiseResolution:
         start = (seen.seen.round * SORTED) % max(dim - SORTED, 1)
         released = np.asarray(seen.seen.release.vector)
         released = released[start : start + SORTED] if released.size == dim else released[window(released.size, dim)]
-        rows = [(_repeated(np.abs(released)), _pairs(released.size) * _SINGLE)]
+        told = subject.description.noise
+        step = 0.0 if told is None else seen.seen.resolution * seen.denominator / (told.multiplier * seen.clip_norm)
+        rows = [(_repeated(np.abs(released)), _pairs(released.size) * (_SINGLE + step * _PAIRS))]
         noise = seen.shaped
         if noise is not None:
-            grain = max(GRAIN, 16 * noise.rounding / noise.spread)
+            grain = max(GRAIN, 16 * noise.rounding / noise.spread, 16 * step)
             values = np.abs(noise.values[start : start + SORTED]) / noise.spread
             cells = np.rint(values / grain)
             rows.append((_repeated(cells), _pairs(values.size) * (grain * _PAIRS + _SINGLE)))

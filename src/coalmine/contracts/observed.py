@@ -66,6 +66,7 @@ class Observed:
         bare        mean of updates: what the mechanism makes of the clients alone, without canaries; released to nobody
         unclipped   updates among them that were no longer than the clip norm, counted by the trainer and not by the mechanism
         covariance  of a mechanism whose noise depends on the data; the auditor's, never published
+        resolution  mean of updates: the step of its numbers where it is a difference of rounded parameters, else 0
 
     `releases` is how many releases `release` is the sum of; who had a place had it in all of them.
     """
@@ -83,6 +84,7 @@ class Observed:
     count: int | None = None
     unclipped: int | None = None
     covariance: LowRank | None = None
+    resolution: float = 0.0
     record: Mapping[str, Any] = field(default_factory=dict)  # loss, norms, counts, for logs
 
     @property

@@ -21,7 +21,7 @@ from flwr.server.strategy import Strategy
 
 from coalmine.adapters.flower.reading import Reading, concluded
 from coalmine.adapters.flower.records import Layout
-from coalmine.audit.application import Application, described, observed
+from coalmine.audit.application import Application, described, difference, observed
 from coalmine.audit.attached import Audit
 from coalmine.errors import MismatchError
 
@@ -105,16 +105,18 @@ class AuditedLegacy(Strategy):
                 f"{self._reading.name} returned other arrays than the model's: it hides the aggregate. Wrap the strategy that "
                 "returns the aggregated model itself."
             )
+        moved, resolution = difference(layout.vector(after), layout.vector(self._before))
         self.audit.observe(
             observed(
                 number,
-                layout.vector(after) - layout.vector(self._before),
+                moved,
                 clip_norm=self._clip,
                 denominator=float(private.num_sampled_clients if private is not None else came),
                 clients=max(came - pool, 0),
                 inserted=int(self.audit.schedule.inserted.sum()),
                 places=pool,
                 assigned=np.arange(pool),
+                resolution=resolution,
             )
         )
 

@@ -24,7 +24,7 @@ from coalmine import _validate
 from coalmine.adapters.flower.cohort import LABEL, Cohort, taken_label, weight_of
 from coalmine.adapters.flower.reading import Reading, check_mods, concluded
 from coalmine.adapters.flower.records import Layout, arrays_of, copied
-from coalmine.audit.application import Application, described, observed
+from coalmine.audit.application import Application, described, difference, observed
 from coalmine.audit.attached import Audit
 from coalmine.contracts import IndexArray
 from coalmine.errors import MismatchError
@@ -154,10 +154,11 @@ class Audited(Strategy):
                 "nothing can be looked for in it. Wrap the strategy that returns the aggregated model itself."
             )
         private, cohort = self._reading.private, joined.cohort
+        moved, resolution = difference(self._model.vector(arrays), self._model.vector(self._before))
         self.audit.observe(
             observed(
                 number,
-                self._model.vector(arrays) - self._model.vector(self._before),
+                moved,
                 clip_norm=self._clip,
                 denominator=float(private.num_sampled_clients if private is not None else cohort.count + joined.places),
                 clients=cohort.count,
@@ -166,6 +167,7 @@ class Audited(Strategy):
                 assigned=joined.assigned,
                 others=cohort.total / joined.weight if self._reading.knows_others else None,
                 unclipped=cohort.unclipped,
+                resolution=resolution,
                 facts=self._facts(joined),
             )
         )
