@@ -32,20 +32,18 @@ def quiet(one_thread):
 @pytest.mark.parametrize("name", INNOCENT)
 def test_odd_code_that_leaks_no_more_than_is_claimed_is_not_accused(name):
     each = BUGS[name]
-    for seed in (0, 1):
-        assert audit_once(SETTINGS[each.setting], each, seed).verdict.word != "VIOLATED", seed
+    assert audit_once(SETTINGS[each.setting], each, 0).verdict.word != "VIOLATED"
 
 
 @pytest.mark.parametrize("name", VISIBLE)
 def test_a_bug_that_can_be_seen_is_caught_and_located(name):
     each = BUGS[name]
-    for seed in (0, 1):
-        result = audit_once(SETTINGS[each.setting], each, seed)
-        assert result.verdict.word == "VIOLATED", seed
-        if each.sentence:  # (of some, the mechanism is as it is described, and the accountant is wrong about it)
-            assert result.conformance.finding(each.sentence).deviates, seed
-        if each.where is not None:
-            assert result.setting["layer"] == each.where, seed
+    result = audit_once(SETTINGS[each.setting], each, 0)
+    assert result.verdict.word == "VIOLATED"
+    if each.sentence:  # (of some, the mechanism is as it is described, and the accountant is wrong about it)
+        assert result.conformance.finding(each.sentence).deviates
+    if each.where is not None:
+        assert result.setting["layer"] == each.where
 
 
 @pytest.mark.parametrize("name", BLIND)
@@ -58,9 +56,13 @@ def test_a_bug_that_canaries_cannot_see_is_caught_by_the_tests_of_the_descriptio
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_correct_code_is_not_accused(name):
-    """Three runs each; with independent runs that use up their risk, all three are accused once in 8,000."""
-    accused = sum(audit_once(SETTINGS[name], None, seed).verdict.word == "VIOLATED" for seed in range(3))
-    assert accused < 3
+    """Two runs each; with independent runs that use up their risk, both are accused by canaries once in 400.
+
+    The tests of the mechanism accuse a correct run once in a thousand times: of some two dozen runs, one in 2 % of all cases.
+    """
+    results = [audit_once(SETTINGS[name], None, seed) for seed in range(2)]
+    assert sum(result.verdict.word == "VIOLATED" for result in results) < 2
+    assert [result.conformance.deviations for result in results] == [(), ()]
 
 
 @pytest.mark.parametrize(
