@@ -83,8 +83,10 @@ def test_the_package_runs_as_a_module():
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_an_interruption_before_anything_was_begun(tmp_path):
-    script = "import coalmine.cli.options as o, os, signal; o.run_config = lambda *a: os.kill(os.getpid(), signal.SIGINT); "
-    script += "import sys; sys.argv = ['coalmine', 'run', 'tiny']; from coalmine.__main__ import main; main()"
+    script = "import coalmine.cli.options as o, sys\n"
+    script += "def interrupted(*_):\n    raise KeyboardInterrupt\n"
+    script += "o.run_config = interrupted\nsys.argv = ['coalmine', 'run', 'tiny']\n"
+    script += "from coalmine.__main__ import main\nmain()\n"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
     assert found.returncode == 130
     assert "Traceback" not in found.stderr

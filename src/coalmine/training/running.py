@@ -316,8 +316,8 @@ def run_in_memory(
     is what the accountant was told of who takes part, if that is not what the job does.
     """
     session, state = Session(spec, job.canary_setup, job.mechanism.describe(), MemoryRecord()), job.start()
-    told, model = clients or clients_of(job), job.model
-    session.begin(job.initial, model.groups, secret_seed, clients=told, tensors=model.tensors)
+    claimed, model = clients or clients_of(job), job.model
+    session.begin(job.initial, model.groups, secret_seed, clients=claimed, tensors=model.tensors)
     with Workers(1, job.work()) as workers:
         for finished in job.rounds_from(0, state, workers):
             session.observe(finished.observed)
