@@ -1,6 +1,6 @@
 """Makes strategies_jax.json: numbers of jax_privacy, for test_strategies.py.
 
-python -m venv /tmp/jax && /tmp/jax/bin/pip install jax-privacy==2.0.0 && /tmp/jax/bin/python strategies_jax.py
+pip install jax-privacy==2.0.0, then python strategies_jax.py
 """
 
 import json

@@ -31,9 +31,7 @@ def reproduce(ask: Ask) -> PaperResult:
         for damped, name, printed in ((False, "SGD", "η/ρ"), (True, "FTRL", "η² log²(1/η)/ρ")):
             exact = theory.mean_ftrl(rate) if damped else theory.mean_sgd(rate)
             place = {"rate": rate, "method": name}
-            rows.append(
-                PaperRow(f"{name}, η = {rate:g}, closed form", printed, exact, None, "same shape", f"{exact:.6g}", place)
-            )
+            rows.append(PaperRow(f"{name}, η = {rate:g}, closed form", printed, exact, None, None, f"{exact:.6g}", place))
             if (rate, damped) in measured:
                 found = measured[rate, damped]
                 error = found * np.sqrt(2 / chains)
