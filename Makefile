@@ -9,17 +9,17 @@ STAMP  := $(VENV)/installed
 FLOWER := .venv-flower
 FLOWER_STAMP := $(FLOWER)/installed
 FLOWER_TESTS := $(FLOWER)/bin/python -m pytest -n 2 --dist worksteal -q tests/flower src/coalmine/adapters tests/docs -k 'flower or adapters'
-TESTS  := $(BIN)/pytest -n 2 --dist worksteal -q
+TESTS  := $(BIN)/pytest -n 2 --dist worksteal -q --ignore=tests/machines
 FAST   := tests/unit tests/contracts tests/test_architecture.py
 LINT   := 'ruff check' '$(BIN)/ruff check .' 'ruff format' '$(BIN)/ruff format --check .' mypy '$(BIN)/mypy'
 
-.PHONY: run test check flower versions faults lint calibrate zoo conformance bench clean help
+.PHONY: machines docs wheel pythons fuzz run test check flower versions faults lint calibrate zoo conformance bench clean help
 
 run: $(STAMP)  ## train and audit the quickstart, in runs/
 	$(BIN)/coalmine run
 
 test: $(STAMP)  ## all checks, one after the other even if one fails; the Flower adapter in an environment of its own
-	@.ci/each $(LINT) tests '$(TESTS)' 'tests with Flower' '$(MAKE) --no-print-directory flower'
+	@.ci/each $(LINT) documentation '$(MAKE) --no-print-directory docs' wheel '.ci/wheel $(BIN)/python' tests '$(TESTS)' 'tests with Flower' '$(MAKE) --no-print-directory flower'
 
 check: $(STAMP)  ## ruff, mypy and the quick tests, at most 3 minutes
 	@.ci/each $(LINT) 'quick tests' '$(TESTS) $(FAST)'
@@ -27,11 +27,26 @@ check: $(STAMP)  ## ruff, mypy and the quick tests, at most 3 minutes
 flower: $(FLOWER_STAMP)  ## the checks of the Flower adapter alone
 	$(FLOWER_TESTS)
 
+machines: $(STAMP)  ## training on a Ray cluster of two nodes, on loopback
+	$(BIN)/pytest -q tests/machines
+
 versions: $(STAMP)  ## the Flower adapter on old and new versions of flwr, each in an environment of its own
 	$(BIN)/python benchmarks/flower_versions.py
 
 faults: $(FLOWER_STAMP)  ## three faults of Flower applications, audited; writes docs/three-flower-faults.md
 	$(FLOWER)/bin/python benchmarks/flower_faults.py
+
+docs: $(STAMP)  ## the documentation as a static site, in site/; links are checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/site.py
+
+wheel: $(STAMP)  ## wheel and sdist in dist/; the wheel, installed elsewhere, runs the smallest preset
+	.ci/wheel $(BIN)/python
+
+pythons: $(STAMP)  ## the quick tests on every Python from 3.11 to 3.13 that is found, each in an environment of its own
+	$(BIN)/python benchmarks/pythons.py
+
+fuzz: $(STAMP)  ## 10,000 hostile configurations, score files, results, checkpoints and run directories
+	$(BIN)/python benchmarks/fuzz.py
 
 lint: $(STAMP)  ## ruff and mypy
 	@.ci/each $(LINT)
@@ -53,7 +68,7 @@ bench: $(STAMP)  ## ratios against the naive way; writes JSON to benchmarks/resu
 	$(BIN)/python benchmarks/audit_cost.py
 
 clean:
-	rm -rf $(VENV) $(FLOWER) $(FLOWER)-versions build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(FLOWER) $(FLOWER)-versions build dist site .venv-python-* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 help:
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'

@@ -1,122 +1,113 @@
-"""What an audit costs inside a real training round: `stackoverflow-shape`, 4.1 million parameters, 167 clients per round.
+"""What an audit costs in all: the server's side of real rounds with the audit on and off, in one run.
 
-Times the parts of each round of a real run: the clients' training, canaries and noise on the server, and looking for all
-canaries in one release. Prints ratios, all of one run. Takes some minutes.
+Two trainings as they are configured (`mnist-writers`: 1.2 million parameters, 34 clients a round; `stackoverflow-shape`: 4.1
+million, 167 clients), each a whole `coalmine.training.run` in a directory. The server's side is everything between the end of
+one round's clients and the begin of the next: planting, noise, the server's step, looking, residuals, tests of the mechanism,
+running numbers and the checkpoint. The audit is what that takes longer with canaries than without, and what workers need to
+compare contributions is part of the clients' time. Without an audit the server's side does not depend on the clients: that run
+has few. Processor seconds of this process, and seconds by the clock beside them; shares are of the whole round.
 
-    python benchmarks/audit_cost.py [--rounds 3] [--workers 2] [--output benchmarks/results/audit_cost.json]
+    python benchmarks/audit_cost.py [--only mnist-writers] [--rounds 4] [--workers 2]
 """
 
 import argparse
 import json
+import tempfile
 import time
-import tracemalloc
+from contextlib import suppress
 from pathlib import Path
+from statistics import median
+from typing import ClassVar
 
-import numpy as np
+from machine import machine
 
-from coalmine.audit.conforming import make_battery
-from coalmine.audit.observe import Recorder
-from coalmine.training.assembly import federation, load_task
+from coalmine import training
 from coalmine.training.config import read_config
-from coalmine.training.running import clients_of
-from coalmine.views import project_row
 from coalmine.workers import Workers
 
 SECRET = 20260101  # a benchmark has no secrets
+RESULT = Path(__file__).parent / "results" / "audit_cost.json"
+SETTINGS = {
+    "mnist-writers": ("participation.pattern=fixed-size", "participation.cohort_size=34"),
+    "stackoverflow-shape": ("participation.pattern=fixed-size", "data.options.users=800"),
+}
+PLANNED = 12  # rounds of the run that is begun: with fewer, more canaries of a round pass as full vectors than in a long run
+
+
+class Enough(Exception):
+    """So many rounds were wanted, and the next one would begin."""
 
 
 class Timed(Workers):
-    """Workers that remember how long the tasks of the last round took."""
+    """Workers that write down when the clients of a round began and ended."""
 
-    def map(self, tasks):
-        began = time.perf_counter()
-        found = super().map(tasks)
-        self.seconds = time.perf_counter() - began
+    times: ClassVar[list[tuple[float, float]]] = []
+    rounds = 0
+
+    def fold(self, tasks, total):
+        self.times.append((time.perf_counter(), time.process_time()))
+        if len(self.times) > 2 * self.rounds:
+            raise Enough
+        found = super().fold(tasks, total)
+        self.times.append((time.perf_counter(), time.process_time()))
         return found
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "audit_cost.json")
-    asked = parser.parse_args()
-    config = read_config(
-        "stackoverflow-shape", [f"participation.rounds={asked.rounds}", f"data.options.users={167 * asked.rounds + 20}"]
-    )
-    task = load_task(config)
-    job = federation(config, task, SECRET)
-    recorder = Recorder.of(config.spec, job.canary_setup, job.model.groups, SECRET)
-    battery = make_battery(config.spec, job.described, job.canary_setup, job.model.groups, clients_of(job))
-    print(
-        f"{task.model.name}: {task.model.dim:,} parameters, {len(task.train)} users, pool of {recorder.canaries.count} canaries"
-    )
-    rows = []
-    with Timed(asked.workers, job.work()) as workers:
-        workers.map([])
-        began = time.perf_counter()
-        for done in job.rounds_from(0, job.start(), workers):
-            whole = time.perf_counter() - began
-            one = best(project_row, recorder.canaries, done.observed.release.vector, spare=recorder.spare)
-            began = time.perf_counter()
-            recorder.rows(done.observed)
-            views = time.perf_counter() - began
-            began = time.perf_counter()
-            battery.observe(done.observed)
-            tests = time.perf_counter() - began
-            rows.append(
-                {
-                    "clients": done.observed.record["clients"],
-                    "examples": done.observed.record["examples"],
-                    "training": workers.seconds,
-                    "server": whole - workers.seconds,
-                    "one_release": one,
-                    "all_views": views,
-                    "tests": tests,
-                }
-            )
-            print(
-                f"round {done.number}: {rows[-1]['clients']} clients, {rows[-1]['examples']:,} sentences; training "
-                f"{workers.seconds:.1f} s, server with canaries and noise {whole - workers.seconds:.2f} s, "
-                f"observing one release {one:.3f} s = {one / workers.seconds:.2%}, all views {views / workers.seconds:.2%}, "
-                f"tests of the mechanism {tests / workers.seconds:.2%}"
-            )
-            began = time.perf_counter()
-    vectors = extra_memory(recorder, done)
-    found = {
-        "parameters": task.model.dim,
-        "pool": recorder.canaries.count,
-        "workers": asked.workers,
-        "rounds": rows,
-        "one_release_share_of_training": float(np.median([row["one_release"] / row["training"] for row in rows])),
-        "all_views_share_of_training": float(np.median([row["all_views"] / row["training"] for row in rows])),
-        "tests_share_of_training": float(np.median([row["tests"] / row["training"] for row in rows])),
-        "extra_memory_in_vectors": vectors,
+def measured(name: str, changes: tuple[str, ...], rounds: int, workers: int, folder: str) -> dict:
+    """Medians over rounds: the clients' seconds, the server's seconds by the clock and of the processor."""
+    told = [
+        *changes,
+        f"participation.rounds={PLANNED}",
+        "run.evaluate_every=0",
+        "run.reference=false",
+        f"run.workers={workers}",
+    ]
+    config, jobs = read_config(name, told), []
+    Timed.times, Timed.rounds = [], rounds
+    with suppress(Enough):
+        training.run(config, folder, secret_seed=SECRET, quiet=True, make_workers=Timed, check=jobs.append)
+    begins, ends = Timed.times[0::2], Timed.times[1::2]
+    return {
+        "parameters": jobs[0].model.dim,
+        "clients": config.participation.cohort_size,
+        "clients_seconds": median(end[0] - begin[0] for begin, end in zip(begins[1:], ends[1:], strict=False)),
+        "server_seconds": median(begin[0] - end[0] for begin, end in zip(begins[1:], ends, strict=True)),
+        "server_processor_seconds": median(begin[1] - end[1] for begin, end in zip(begins[1:], ends, strict=True)),
     }
-    print(
-        f"observing one release: {found['one_release_share_of_training']:.2%} of the clients' training (median); "
-        f"extra memory {vectors:.1f} vectors of {task.model.dim:,} float32"
-    )
-    asked.output.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
-def best(action, *arguments, **options):
-    """The shortest of three times."""
-    spent = []
-    for _ in range(3):
-        began = time.perf_counter()
-        action(*arguments, **options)
-        spent.append(time.perf_counter() - began)
-    return min(spent)
-
-
-def extra_memory(recorder, done):
-    """Peak of what is allocated while one release is observed, in float32 vectors of the model."""
-    tracemalloc.start()
-    project_row(recorder.canaries, done.observed.release.vector, spare=recorder.spare)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak / (4 * done.observed.release.vector.size)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=SETTINGS)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=2)
+    asked = parser.parse_args()
+    found = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
+    found = {"machine": machine(), "settings": found.get("settings", {})}
+    for name, changes in SETTINGS.items():
+        if asked.only not in (None, name):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            without = (*changes, "canaries.pool=0", "participation.cohort_size=6")
+            off = measured(name, without, asked.rounds, asked.workers, f"{folder}/off")
+            on = measured(name, changes, asked.rounds, asked.workers, f"{folder}/on")
+        more, cpu = (on[key] - off[key] for key in ("server_seconds", "server_processor_seconds"))
+        whole = on["clients_seconds"] + on["server_seconds"]
+        found["settings"][name] = {
+            "workers": asked.workers,
+            "with": on,
+            "without": off,
+            "audit_seconds": more,
+            "audit_processor_seconds": cpu,
+            "share_of_a_round": more / whole,
+        }
+        print(
+            f"{name}: {on['parameters']:,} parameters, {on['clients']:.0f} clients: clients {on['clients_seconds']:.2f} s, "
+            f"server {on['server_seconds']:.2f} s with the audit, {off['server_seconds']:.2f} s without: "
+            f"the audit is {more / whole:.2%} of a round ({cpu:.2f} processor seconds)",
+            flush=True,
+        )
+        RESULT.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -39,7 +39,8 @@ from coalmine.training.assembly import load_task
 from coalmine.training.config import read_config
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "blind_faults.json"
+RESULTS = HERE / "results" / "blind_faults.json"  # of the blind trial: not to be made again
+NOW = HERE / "results" / "blind_faults_now.json"
 PAGE = HERE.parent / "docs" / "blind-faults.md"
 ALWAYS = ["run.workers=1", "run.reference=false"]
 POISSON = ["participation.rounds=24", "participation.cohort_size=24"]
@@ -807,6 +808,8 @@ def write_page(results: dict[str, Any]) -> None:
             audits = results[fault.name]["audits"]
             lines.append(f"| {fault.name} | {counts(audits)} | {false_sentences(audits)} |")
     lines += ["", AFTERWARDS.rstrip()]
+    if NOW.exists():
+        lines.append(since(results, json.loads(NOW.read_text())))
     PAGE.write_text("\n".join(lines) + "\n")
 
 
@@ -823,27 +826,49 @@ AFTERWARDS = """## What the table shows
   right, so that an unused secret is a reason to ask, not a deviation.
 - **Clipping is tested on what happens to come.** Between the longest client and the canaries, ten thousand clip norms long,
   there is a gap in which nothing is sent.
-
+"""
+SINCE = """
 ## Since then
 
 The tables above stay as they came out. Added to the tests afterwards, with these misses in view, so that what follows is no
-blind trial: the dispersion of the rounds' means, in all and by tensor; noise by parameter tensor; the last round's noise
-against that of a release under another secret; the largest overlap of two rounds; clients of one history; sizes of cohorts
-over time. The same faults and seeds, `python benchmarks/blind_faults.py --only NAME ...`:
+blind trial: the dispersion of the rounds' means, in all and by tensor; noise by parameter tensor and where the sum is largest;
+fourth moments that vary too little; the last round's noise against that of two releases under other secrets, one of them of the
+very same sum; cohorts drawn again under another secret; updates of many lengths and shapes through the code of clients; the
+largest overlap of two rounds; clients of one history; sizes of cohorts over time.
 
-| fault | verdicts now | sentences found false |
-|---|---|---|
-| centred | 3 DEVIATES | the noise has mean zero (3) |
-| vendor-key | 3 DEVIATES | the noise does not come from a guessable seed (3) |
-| clock-seed | 3 DEVIATES | the noise does not come from a guessable seed (3) |
-| households | 3 DEVIATES | cohorts are drawn as claimed (3) |
-| replayed-round | 3 DEVIATES | cohorts are drawn as claimed (3) |
-| quiet-biases | 1 DEVIATES, 2 CONSISTENT | the noise is as strong in every layer (1) |
-| more-in-the-end | 3 CONSISTENT | none |
-| right; right, Poisson; right, fixed size | 15 CONSISTENT | none |
+The same faults and seeds, `python benchmarks/blind_faults.py --now`: **found in every audit {always} of {faults}, in some
+{some}, in none {none}**; right mechanisms: {alarms} false alarms in {right} audits. Where the verdicts differ from those above:
 
-`clock-seed` is found where both releases fall into the same second. `quiet-biases` and `more-in-the-end` need more rounds.
+| fault | verdicts then | verdicts now | sentences found false now |
+|---|---|---|---|
+{rows}
+
+Still called CONSISTENT in some audits: {missed}.
 """
+
+
+def since(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """What the same faults give with the tests of today."""
+    faults = [(fault.name, now[fault.name]["audits"]) for fault in FAULTS if fault.name in now]
+    shares = {name: caught(audits) / len(audits) for name, audits in faults}
+    right = [
+        one for fault in (*RIGHT, *LONGER) if fault.kind == "none" for one in now.get(fault.name, {"audits": []})["audits"]
+    ]
+    rows = [
+        f"| {name} | {counts(before[name]['audits'])} | {counts(audits)} | {false_sentences(audits)} |"
+        for name, audits in faults
+        if counts(before[name]["audits"]) != counts(audits)
+    ]
+    return SINCE.format(
+        faults=len(faults),
+        always=sum(share == 1 for share in shares.values()),
+        some=sum(0 < share < 1 for share in shares.values()),
+        none=sum(share == 0 for share in shares.values()),
+        alarms=caught(right),
+        right=len(right),
+        rows="\n".join(rows),
+        missed=", ".join(f"`{name}`" for name, share in shares.items() if share < 1),
+    ).rstrip()
 
 
 def main() -> None:
@@ -851,12 +876,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="audits of every fault")
     parser.add_argument("--right", type=int, default=5, help="audits of every right one")
     parser.add_argument("--only", nargs="*", help="these faults alone; the others keep their results")
+    parser.add_argument("--now", action="store_true", help="the tests of today; the results of the blind trial stay")
     parser.add_argument("--page", action="store_true", help="write the page from the results that there are")
     parser.add_argument("--look", action="store_true", help="print what tests that do not exist would have seen")
     options = parser.parse_args()
     if options.look:
         return look_at_all(options.seeds)
-    results = json.loads(RESULTS.read_text()) if (options.only or options.page) and RESULTS.exists() else {}
+    file = NOW if options.now else RESULTS
+    results = json.loads(file.read_text()) if (options.only or options.page) and file.exists() else {}
     for fault in () if options.page else (*RIGHT, *FAULTS, *LONGER):
         if options.only and fault.name not in options.only:
             continue
@@ -865,8 +892,8 @@ def main() -> None:
         counted = Counter(each["verdict"] for each in results[fault.name]["audits"])
         keys = sorted({found["key"] for each in results[fault.name]["audits"] for found in each["false"]})
         print(f"{fault.name:<26} {dict(counted)} {keys}", flush=True)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    write_page(results)
+        file.write_text(json.dumps(results, indent=1) + "\n")
+    write_page(json.loads(RESULTS.read_text()))
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ import logging
 import random
 import sys
 import tempfile
+import tomllib
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-import tomllib
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod

@@ -15,8 +15,8 @@ from pathlib import Path
 from coalmine.contracts import plain
 from coalmine.contracts.finding_sentences import finding
 from coalmine.progress import track
+from coalmine.report.digits import number
 from coalmine.report.style import BLUE, GREEN, MUTED, ORANGE, drawing, house_style, svg
-from coalmine.report.words import number
 from coalmine.zoo import BUGS, SETTINGS, Study, audit_all
 from coalmine.zoo.page import page
 from coalmine.zoo.power import CANARIES, NOISE, Point, check, curve

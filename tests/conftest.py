@@ -1,6 +1,8 @@
 """Shared by tests of several kinds: rounds of a linear mechanism, without any training."""
 
 import json
+import re
+import shutil
 import struct
 import sys
 from dataclasses import dataclass
@@ -139,16 +141,23 @@ def finished(tmp_path_factory):
             run(config, found[changes], secret_seed=5, quiet=True)
         return found[changes]
 
+    def copy(out, *changes):
+        """A copy as an earlier version left it, without a manifest: to be edited, and still read."""
+        shutil.copytree(make(*changes), out)
+        (out / "manifest.json").unlink()
+        text = (out / "config.toml").read_text()
+        (out / "config.toml").write_text(re.sub(r'manifest = ".*"\n', "", text))
+        return out
+
+    make.copy = copy
     return make
 
 
 @pytest.fixture(scope="session")
 def hostile(finished, tmp_path_factory):
     """A run directory whose every free string tries to become markup."""
-    import shutil
-
     out = tmp_path_factory.mktemp("hostile") / "run"
-    shutil.copytree(finished(), out)
+    finished.copy(out)
     result = json.loads((out / "result.json").read_text())
     result["caveats"].append({"code": HOSTILE, "data": {}, "name": HOSTILE, "text": HOSTILE})
     result["versions"][HOSTILE] = HOSTILE

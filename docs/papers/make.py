@@ -58,6 +58,7 @@ def numbers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
         **with_and_without(found),
         **again(found),
         **normality(found),
+        **perfect_canaries(found),
         "TABLE": table(found),
         "LITERAL": listed(list(million.values())),
         "LEAST": f"{min(cell['z_mean'] for cell in literal):.0f}",
@@ -339,6 +340,20 @@ def a_little_noise(document: dict[str, Any]) -> dict[str, str]:
         "GROWN": f"{silent['clip_norms'][1]:.1f}",
         "WORTH": f"{100 * worth:.1f}",
     }
+
+
+def perfect_canaries(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """By placeholder, of CANIFE."""
+    ours = {tuple(row["place"].values()): row["ours"] for row in found["canife-table-perfect"]["rows"]}
+    six = {row["place"]["limit"]: row["ours"] for row in found["table6-canife"]["rows"]}
+    stated(max(ours[task, 50, "gap"] for task in ("CelebA", "Shakespeare")) < 4, "two gaps are below the printed ones")
+    return {
+        **{f"CANIFE_{key}": f"{ours[task, 50, 'gap']:.1f}" for key, task in
+           (("SENT", "Sent140"), ("CELEBA", "CelebA"), ("SHAKESPEARE", "Shakespeare"))},
+        "CANIFE_COMPOSED": f"{ours['CelebA', 50, 'composed']:.1f}",
+        "CANIFE_MORE": f"{ours['gap by scores', 10_000]:.1f}",
+        "CANIFE_SIX": f"{six['Jeffreys limit']:.2f}",
+    }  # fmt: skip
 
 
 def percents(*runs: dict[str, Any]) -> str:

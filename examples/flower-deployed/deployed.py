@@ -35,7 +35,7 @@ LONGEST = 420.0  # seconds of a whole run
 
 def make_certificates(folder: Path) -> dict[str, Path]:
     """A certificate authority for this run, and a certificate for the loopback address that it signs."""
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     begin, end = now - datetime.timedelta(minutes=5), now + datetime.timedelta(days=1)
     files = {name: folder / f"{name}.pem" for name in ("ca", "server", "key")}
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coalmine.accounting.attacked import attack_epsilon as attack_epsilon
     from coalmine.accounting.claims import calibrate_noise as calibrate_noise
     from coalmine.accounting.claims import claim as claim
     from coalmine.accounting.claims import claimed_delta as claimed_delta
@@ -14,9 +15,15 @@ if TYPE_CHECKING:
     from coalmine.accounting.gaussian_sampling import average_leakage as average_leakage
     from coalmine.accounting.gaussian_sampling import claim_gaussian_sampling as claim_gaussian_sampling
     from coalmine.accounting.gaussian_sampling import record_epsilon as record_epsilon
+    from coalmine.accounting.rounds import compose_canife as compose_canife
+    from coalmine.accounting.rounds import compose_measured as compose_measured
     from coalmine.accounting.water_filling import claim_waterfilling as claim_waterfilling
     from coalmine.adapters.door import Audit as Audit
     from coalmine.audit.statements import audit_scores as audit_scores
+    from coalmine.canaries.crafted.design import Crafted as Crafted
+    from coalmine.canaries.crafted.design import design_canaries as design_canaries
+    from coalmine.canaries.crafted.options import Crafting as Crafting
+    from coalmine.canaries.crafted.vectors import CraftedCanaries as CraftedCanaries
     from coalmine.canaries.sphere import SphereCanaries as SphereCanaries
     from coalmine.canaries.transform import TransformCanaries as TransformCanaries
     from coalmine.contracts.statements import Claim as Claim
@@ -33,6 +40,10 @@ if TYPE_CHECKING:
     from coalmine.estimators.anytime import bound_anytime as bound_anytime
     from coalmine.estimators.band import bound_band as bound_band
     from coalmine.estimators.bayesian import bound_bayesian as bound_bayesian
+    from coalmine.estimators.composed import bound_rounds as bound_rounds
+    from coalmine.estimators.composed import estimate_round_canife as estimate_round_canife
+    from coalmine.estimators.composed import perfect_canary as perfect_canary
+    from coalmine.estimators.composed import pooled_rounds as pooled_rounds
     from coalmine.estimators.gaussian_fit import estimate_gaussian as estimate_gaussian
     from coalmine.estimators.gdp import bound_gdp as bound_gdp
     from coalmine.estimators.lifted import bound_lifted as bound_lifted
@@ -48,6 +59,7 @@ if TYPE_CHECKING:
     from coalmine.estimators.ranking import estimate_auroc as estimate_auroc
     from coalmine.estimators.threshold import bound_pointwise as bound_pointwise
     from coalmine.estimators.threshold import bound_threshold as bound_threshold
+    from coalmine.front import frozen_scores as frozen_scores
     from coalmine.front import run as run
     from coalmine.gaussian import gaussian_delta as gaussian_delta
     from coalmine.gaussian import gaussian_epsilon as gaussian_epsilon
@@ -78,12 +90,17 @@ if TYPE_CHECKING:
     from coalmine.verdict import judge as judge
 
 _HOMES = {
+    "accounting.attacked": ("attack_epsilon",),
     "accounting.claims": ("calibrate_noise", "claim", "claimed_delta"),
     "accounting.composition": ("compose_optimal",),
     "accounting.gaussian_sampling": ("average_leakage", "claim_gaussian_sampling", "record_epsilon"),
+    "accounting.rounds": ("compose_canife", "compose_measured"),
     "accounting.water_filling": ("claim_waterfilling",),
     "adapters.door": ("Audit",),
     "audit.statements": ("audit_scores",),
+    "canaries.crafted.design": ("Crafted", "design_canaries"),
+    "canaries.crafted.options": ("Crafting",),
+    "canaries.crafted.vectors": ("CraftedCanaries",),
     "canaries.sphere": ("SphereCanaries",),
     "canaries.transform": ("TransformCanaries",),
     "contracts.statements": ("Claim", "Game", "LowerBound", "PointEstimate", "Verdict"),
@@ -93,6 +110,7 @@ _HOMES = {
     "estimators.anytime": ("anytime_epsilons", "bound_anytime"),
     "estimators.band": ("bound_band",),
     "estimators.bayesian": ("bound_bayesian",),
+    "estimators.composed": ("bound_rounds", "estimate_round_canife", "perfect_canary", "pooled_rounds"),
     "estimators.gaussian_fit": ("estimate_gaussian",),
     "estimators.gdp": ("bound_gdp",),
     "estimators.lifted": ("bound_lifted",),
@@ -100,7 +118,7 @@ _HOMES = {
     "estimators.power": ("Design", "best_guesses", "canaries_needed", "ceilings", "detectable", "plan"),
     "estimators.ranking": ("estimate_auroc",),
     "estimators.threshold": ("bound_pointwise", "bound_threshold"),
-    "front": ("run",),
+    "front": ("frozen_scores", "run"),
     "gaussian": ("gaussian_delta", "gaussian_epsilon", "gaussian_gap"),
     "gaussian_pairs": ("pair_delta", "pair_epsilon", "renyi_divergence", "standard_pair"),
     "mechanisms.spectrum": ("leverages", "outside_span", "water_fill", "water_level"),

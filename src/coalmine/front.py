@@ -1,4 +1,4 @@
-"""`coalmine.run`: train and audit in one call. It is light: the trainer is imported inside the call."""
+"""`coalmine.run` and `coalmine.frozen_scores`. Both are light: the trainer is imported inside the call."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coalmine.contracts import Mechanism
+    from coalmine.canaries.crafted.design import Crafted
+    from coalmine.contracts import Mechanism, State
+    from coalmine.scores import Scores
     from coalmine.training.config import Config
+    from coalmine.training.federation import Federation
     from coalmine.training.running import RunResult
 
 
@@ -43,3 +46,27 @@ def run(
             "or a coalmine.training.config.Config."
         )
     return train(config, out, mechanism=mechanism, secret_seed=secret_seed, quiet=quiet)
+
+
+def frozen_scores(
+    federation: Federation,
+    state: State,
+    crafted: Crafted,
+    *,
+    round_number: int,
+    draws: int,
+    others: str = "known",
+    excluded: Sequence[str] = (),
+    unit: str | None = "client",
+) -> Scores:
+    """Scores of crafted canaries in `draws` repetitions of one round at the model of `state`, which is not changed.
+
+    `federation` is a `coalmine.training.federation.Federation`, `excluded` the users that the canaries were designed with. Each
+    draw throws a coin for every canary and has noise of its own, by the mechanism's own `release`. With `others="known"` the
+    clients' part is subtracted and the scale of the noise is measured beside the canaries; with `"unknown"` a fresh cohort is
+    part of every score. Costs one cohort of client trainings for known others, one training of every client for unknown ones,
+    and a release for each draw.
+    """
+    from coalmine.training.frozen import Frozen
+
+    return Frozen(federation, state, crafted, round_number, frozenset(excluded)).scores(draws, others=others, unit=unit)

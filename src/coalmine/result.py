@@ -14,9 +14,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TextIO
 
-from coalmine import _validate, notebook, renamed, terminal
+from coalmine import _validate, manifest, notebook, renamed, terminal
 from coalmine.contracts import Caveat, Claim, Conformance, Game, LowerBound, PointEstimate, Verdict, from_plain, plain
 from coalmine.contracts.finding_sentences import chance, conformance_lines
+from coalmine.contracts.power_sentences import attacker as said
+from coalmine.contracts.power_sentences import could_find
 from coalmine.contracts.sentences import view_name
 from coalmine.contracts.training_sentences import training_words
 from coalmine.drawing import Picture
@@ -25,6 +27,7 @@ from coalmine.estimators import BOUNDS
 from coalmine.estimators.power import Design
 from coalmine.gaussian import gaussian_gap
 from coalmine.histogram import Histogram, check_histogram, picture
+from coalmine.trade_off import Attacker, attacker
 
 SCHEMA = "coalmine-result/2"
 FIRST_SCHEMA = "coalmine-result/1"
@@ -86,6 +89,7 @@ class AuditResult:
         """As plain data: dicts, lists, strings, numbers."""
         data = {"schema": SCHEMA, **plain(self)}
         data["bounds"][0]["detectable"] = plain(self.bound.detectable)
+        data["attacker"] = plain(self.attacker)
         if self.verdict is not None:
             data["verdict"]["reason"] = self.verdict.reason
         return data
@@ -120,6 +124,7 @@ class AuditResult:
     def load(cls, path: str | Path) -> AuditResult:
         """Read a result file, or the `result.json` of a run directory."""
         path = Path(path)
+        manifest.check(path)
         path = path / "result.json" if path.is_dir() else path
         try:
             text = path.read_text(encoding="utf-8")
@@ -129,6 +134,11 @@ class AuditResult:
             return cls.from_json(text)
         except InputFileError as error:
             raise InputFileError(f"{str(path)!r}: {error} `coalmine estimate SCORES -o result.json` writes one.") from None
+
+    @property
+    def attacker(self) -> Attacker | None:
+        """How many targets an attacker with few false alarms finds, by the claim and by what was shown."""
+        return attacker(self.claim, self.bound, self.training)
 
     @property
     def shifted_normal(self) -> bool:
@@ -217,6 +227,7 @@ def _harmless(value: Any, depth: int = 0) -> Any:
 def _from_dict(data: dict[str, Any]) -> AuditResult:
     first, *others = _bounds(data)
     stored = from_plain(float, first.pop("detectable", None), "bounds[0].detectable")
+    data = {name: value for name, value in data.items() if name != "attacker"}  # made again from the numbers
     whole = {"histogram": {}, **data, "bounds": [first, *others]}  # the first files of this schema counted no scores
     result: AuditResult = from_plain(AuditResult, whole, "result")
     _validate.one_of("method", result.method, BOUNDS)
@@ -282,18 +293,21 @@ def _lines(result: AuditResult) -> list[str]:
     if result.design.directions is not None:
         null = f"null measured on {result.design.directions:,} unused directions" + (f" ({null})" if slack else "")
     held_out = null if result.design.held_out is None else f"{result.design.held_out:,} held out"
+    ceiling = "" if math.isinf(bound.ceiling) else f"; so many canaries can show at most {bound.ceiling:.3g}"
     lines = [
         f"{_word(result)}  {_reason(result)}",
+        *(f"  {name:<13} {text}" for name, text in _tests(result)),
         f"  claim         {result.claim if result.claim else 'none given'}",
+        f"  lower bound   {bound}{ceiling}",
     ]
     if result.estimate:
         floor = f"without leakage: below {result.estimate.floor:.3g} ({chance(result.estimate.p_value)})"
         lines += [f"  estimate      {result.estimate}", f"                {floor}"]
-    ceiling = "no ceiling" if math.isinf(bound.ceiling) else f"ceiling {bound.ceiling:.3g}"
+    lines += (
+        [f"  in words      {said(found, bound.confidence, result.game.unit or 'client')}"] if (found := result.attacker) else []
+    )
     lines += [
-        f"  lower bound   {bound}, {ceiling}",
-        f"  power         {_could_find(result)}",
-        *(f"  {name:<13} {text}" for name, text in _tests(result)),
+        f"  power         {could_find(bound, result.verdict)}",
         f"  scores        {result.design.inserted:,} inserted, {held_out}; {setting['statistic']}, view: {name}",
         f"  game          {_game(result)}",
         f"  assumes       {'; '.join(bound.assumptions)}",
@@ -325,18 +339,6 @@ def _table(result: AuditResult) -> dict[str, str]:
 
 def _tests(result: AuditResult) -> list[tuple[str, str]]:
     return conformance_lines(result.conformance) if result.conformance is not None else []
-
-
-def _could_find(result: AuditResult) -> str:
-    """What this design would have shown above the claim, and above nothing at all."""
-    bound, verdict = result.bound, result.verdict
-    if math.isinf(bound.detectable):
-        return "not known at delta = 0" if bound.delta == 0 else "no leak of any size"
-    found = f"any leak from epsilon {bound.detectable:.3g} on"
-    if verdict is not None:
-        above = "nothing" if math.isinf(verdict.detectable) else f"epsilon {verdict.detectable:.3g} or more"
-        found = f"above the claim: {above}; {found}"
-    return f"{found} (probability 0.8, Gaussian scores)"
 
 
 def _game(result: AuditResult) -> str:

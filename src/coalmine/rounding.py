@@ -41,3 +41,12 @@ def _rounded(value: float, digits: int, way: str) -> float:
     if not math.isfinite(value):
         return value
     return float(Context(prec=digits, rounding=way).create_decimal(Decimal(repr(float(value)))))
+
+
+def percent(share: float) -> str:
+    """A share in percent, never rounded up to certainty.
+
+    >>> percent(0.95), percent(0.999)
+    ('95%', '99.9%')
+    """
+    return f"{100 * share:.10g}%"

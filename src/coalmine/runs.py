@@ -8,6 +8,7 @@
     scores.npz, views/      one number per canary: of the primary view, of the others
     result.json             the audit
     report.html             the audit on one page
+    manifest.json           fingerprints of all these files but the secret and the page; see `manifest`
     training.json           what the training recorded; written last: with it the run is finished
     reference/              the same run without noise and canaries, if asked for
 
@@ -36,8 +37,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coalmine import manifest
 from coalmine.contracts import Array, State
 from coalmine.errors import RunDirectoryError
+from coalmine.tensors import packed, raw
 
 SCHEMA = "coalmine-run/2"
 FIRST_SCHEMA = "coalmine-run/1"  # finished runs of it are read, and unfinished ones do not go on
@@ -146,11 +149,16 @@ class RunDirectory:
         """What a finished round leaves: a row for every log, a line of events (returned), and then the checkpoint."""
         line = {"time": round(time.time(), 3), "round": rounds - 1, **{name: _finite(value) for name, value in event.items()}}
         with self._writing():
+            self._unfinish()
             for name, row in rows.items():
                 self._append(_rows(name), row.astype("<f8").tobytes(), row.size)
             self._append(_EVENTS, json.dumps(line, allow_nan=False).encode() + b"\n")
             self._write_checkpoint(rounds, state)
         return line
+
+    def seal(self, name: str, data: bytes) -> None:
+        """The manifest of all files and of the last one, which is to be written after it."""
+        self.write(manifest.FILE, manifest.seal(self.path, {name: data}))
 
     def load(self) -> tuple[int, State]:
         """(finished rounds, the state after them); everything beyond them is cut off. Before the first round: (0, nothing)."""
@@ -174,9 +182,8 @@ class RunDirectory:
         return about["rounds"], state
 
     def rows(self, name: str) -> Array:
-        """All rows of a log."""
-        data = np.frombuffer(self._read(_rows(name)), dtype="<f8")
-        return data.reshape(-1, self._logs[_rows(name)].width).astype(np.float64)
+        """All rows of a log, read from the file as they are needed: a long run has more of them than memory."""
+        return np.asarray(np.memmap(self.path / _rows(name), "<f8", "r").reshape(-1, self._logs[_rows(name)].width))
 
     def has_rows(self, name: str) -> bool:
         """Whether a log has any row."""
@@ -205,6 +212,12 @@ class RunDirectory:
         self._write_checkpoint(0, {})
         self._write(_CONFIG, files[_CONFIG])
 
+    def _unfinish(self) -> None:
+        """An engine may train on after somebody looked at its audit: until the next conclusion the run is not finished."""
+        if self.finished:
+            for name in (_LAST, manifest.FILE):
+                (self.path / name).unlink(missing_ok=True)
+
     def _empty(self) -> None:
         """Remove what was made and not begun."""
         for path in self.path.iterdir() if self.path.is_dir() else ():
@@ -213,13 +226,14 @@ class RunDirectory:
             else:
                 path.unlink()
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, *data: Any) -> None:
         path = self.path / name
         aside = path.with_name(path.name + ".part")
         path.parent.mkdir(exist_ok=True)
         try:
             with aside.open("wb") as file:
-                file.write(data)
+                for part in data:
+                    file.write(part)
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(path)
@@ -235,11 +249,8 @@ class RunDirectory:
         self._logs[name] = _Log(log.size + len(data), zlib.crc32(data, log.check), width)
 
     def _write_checkpoint(self, rounds: int, state: State) -> None:
-        from safetensors.numpy import save
-
         about = json.dumps({"schema": SCHEMA, "rounds": rounds, "logs": self._logs, "seals": self._seals}, sort_keys=True)
-        packed = {name: np.asarray(value, order="C") for name, value in state.items()}
-        self._write(_STATE, save(packed, metadata={"coalmine": about, "sha256": _digest(about, state)}))
+        self._write(_STATE, *packed(state, {"coalmine": about, "sha256": _digest(about, state)}))
 
     def _read_checkpoint(self) -> tuple[dict[str, Any], State]:
         from safetensors import SafetensorError, safe_open
@@ -330,5 +341,5 @@ def _digest(about: str, state: State) -> str:
     for name in sorted(state):
         value = state[name]
         digest.update(f"{name}|{value.dtype.str}|{value.shape}|".encode())
-        digest.update(value.tobytes())
+        digest.update(raw(value))
     return digest.hexdigest()

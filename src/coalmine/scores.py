@@ -212,12 +212,18 @@ class Scores:
 
 
 def independent_scores(scores: object) -> Scores:
-    """The scores, if no canary has two of them in one run: several rows of one canary are not independent evidence."""
+    """The scores, if no canary has two of them in one run: several rows of one canary are not independent evidence.
+
+    Frozen replicates are: there each row has a coin, a cohort and noise of its own.
+    """
     if not isinstance(scores, Scores):
         raise TypeError(f"scores must be a table, as Scores.of(inserted, held_out) makes; got {type(scores).__name__}.")
     if "canary" in scores.labels:
         canary = scores.labels["canary"]
-        distinct = np.unique(np.stack([scores.labels.get("run", np.zeros_like(canary)), canary]), axis=1).shape[1]
+        replicates = "replicate" in scores.labels and "round" in scores.labels and scores.assignment == "coins"
+        keys = ("run", "round", "replicate") if replicates else ("run",)
+        columns = [scores.labels.get(name, np.zeros_like(canary)) for name in keys]
+        distinct = np.unique(np.stack([*columns, canary]), axis=1).shape[1]
         if distinct < canary.size:
             raise AuditError(
                 f"{canary.size} scores of {distinct} canaries: this statement needs one number per canary. "

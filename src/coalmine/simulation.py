@@ -4,6 +4,7 @@ Algorithm 1 of the one-shot paper releases rho = X + sum of k canaries + sigma·
 cosine with rho. Only inner products matter, so the canaries and the noise can be replaced by the rows of a random
 lower-triangular matrix (Bartlett's decomposition of a Wishart matrix): row i has the length-giving entry chi_{d-i+1}
 on the diagonal and standard normals to its left. That is O(k²) instead of O(k d), and d = 10⁷ is as cheap as d = 10⁴.
+The matrix itself is never kept for more than 8,192 canaries: its rows are drawn twice, and memory grows with k alone.
 """
 
 from typing import Literal
@@ -15,6 +16,9 @@ from coalmine._random import stream
 from coalmine.contracts import Array, Attendance, Game
 from coalmine.nulls import CosineNull
 from coalmine.scores import Scores
+
+MOST_CANARIES = 200_000
+_WHOLE = 8192  # canaries whose matrix is kept
 
 
 def simulate_gaussian_mechanism(
@@ -46,7 +50,13 @@ def simulate_gaussian_mechanism(
     else:
         if not dim > canaries + 1:
             raise ValueError(f"dim={dim} must exceed canaries + 1 = {canaries + 1}; use method='direct' for fewer dimensions.")
-        inserted = _bartlett(dim, canaries, sigma, norm_of_data, rng)
+        if canaries > MOST_CANARIES:
+            raise ValueError(
+                f"canaries={canaries} is too many: the time grows with their square, and {MOST_CANARIES:,}, the most that is "
+                "allowed, take minutes. Simulate several releases instead."
+            )
+        simulate = _bartlett if canaries <= _WHOLE else _bartlett_by_row
+        inserted = simulate(dim, canaries, sigma, norm_of_data, rng)
         others = np.asarray(CosineNull(dim).rvs(held_out, rng=rng))
     return Scores(
         value=np.concatenate([inserted, others]),
@@ -74,6 +84,27 @@ def _bartlett(dim: int, canaries: int, sigma: float, norm_of_data: float, rng: n
     release = (1 / norms) @ vectors[:-1] + sigma * vectors[-1]
     release[0] += norm_of_data
     return np.asarray(vectors[:-1] @ release / norms / np.linalg.norm(release))
+
+
+def _bartlett_by_row(dim: int, canaries: int, sigma: float, norm_of_data: float, rng: np.random.Generator) -> Array:
+    """The same in memory for a few vectors: rows are drawn once for the release, and once more for their products with it."""
+    rows = canaries + 1
+    lengths = np.sqrt(rng.chisquare(dim - 1 - np.arange(rows)))
+    first, begun = rng.standard_normal(rows), rng.bit_generator.state
+    release, norms = np.zeros(rows + 1), np.empty(rows)
+    for row in range(rows):
+        drawn = rng.standard_normal(row)
+        norms[row] = np.sqrt(first[row] ** 2 + drawn @ drawn + lengths[row] ** 2)
+        weight = sigma if row == canaries else 1 / norms[row]
+        release[1 : row + 1] += weight * drawn
+        release[[0, row + 1]] += weight * np.array([first[row], lengths[row]])
+    ended, rng.bit_generator.state = rng.bit_generator.state, begun
+    release[0] += norm_of_data
+    products = first[:-1] * release[0] + lengths[:-1] * release[1:-1]
+    for row in range(canaries):
+        products[row] += rng.standard_normal(row) @ release[1 : row + 1]
+    rng.bit_generator.state = ended
+    return np.asarray(products / norms[:-1] / np.linalg.norm(release))
 
 
 def _direct(

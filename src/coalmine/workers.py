@@ -5,6 +5,10 @@ that order; a worker that dies is replaced and its task is done again. With one 
 
 Every worker has a pipe of its own, of which the parent keeps one end: a worker that is killed in the middle of a sentence is
 the end of its pipe. (The pools of the standard library share one pipe, and wait for ever for the rest of the sentence.)
+
+Large arrays do not travel through pipes. Those of tasks are written once a call into memory that all processes read, however
+many tasks hold them. Where results are summed up (`Workers.fold`), a worker adds up its own tasks and hands over one sum; one
+that dies takes its sum with it, and all of its tasks are done again.
 """
 
 from __future__ import annotations
@@ -20,12 +24,13 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
-from pickle import PicklingError
+from pickle import PicklingError, loads
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from coalmine import _validate
 from coalmine.errors import CoalmineError
+from coalmine.shared_memory import Room
 
 Task = TypeVar("Task", contravariant=True)
 Result = TypeVar("Result", covariant=True)
@@ -44,40 +49,50 @@ class Job(Protocol[Task, Result]):
         """One task."""
 
 
-class _Worker:
-    """A process, and this end of the pipe to it."""
+class Sum(Protocol):
+    """What workers add up."""
 
-    def __init__(self, job: Job[Any, Any], ears: Connection):
+    def merge(self, other: Any) -> None:
+        """All that another one holds."""
+
+
+class SummingJob(Job[Task, Result], Protocol):
+    """A job whose results can be added up where they are made."""
+
+    def nothing(self, task: Task) -> Sum:
+        """An empty sum for such tasks."""
+
+    def fold(self, total: Any, task: Task) -> Result:
+        """One task: its sum is added to `total`, and what is left of its result comes back."""
+
+
+class _Worker:
+    """A process, this end of the pipe to it, and what it has done of the present call."""
+
+    def __init__(self, ears: Connection, tasks: Room):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        try:
-            written = bytes(ForkingPickler.dumps(job))
-        except (PicklingError, AttributeError, TypeError) as error:
-            raise CoalmineError(
-                f"this work cannot travel to other processes: {error}. Define the model, its loss and the mechanism as "
-                "classes and functions of a module that can be imported, or use one worker."
-            ) from error
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, ears), daemon=True)
+        self.sums, self.done, self.job = Room(), list[int](), -1
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, ears, tasks, self.sums), daemon=True)
         try:
             with _in_peace():
                 self.process.start()
         finally:
             theirs.close()  # theirs alone: if they die, the pipe ends
-        self._send(written)
 
-    def _send(self, written: bytes) -> None:
-        """The job, through our own pipe: as an argument it would go through one whose reading end we hold ourselves, and if
+    def take(self, number: int, written: bytes) -> None:
+        """A job, through our own pipe: as an argument it would go through one whose reading end we hold ourselves, and if
         the process dies before it has read everything (a script without its guard, say) we would wait for ever."""
-        try:
-            with suppress(OSError):  # it died: its pipe is at its end, which is seen when it gets a task
-                self.pipe.send_bytes(written)
-        except BaseException:  # interrupted
-            self.leave(at_once=True)
-            raise
+        if self.job == number:
+            return
+        self.job = number
+        with suppress(OSError):  # it died: its pipe is at its end, which is seen when it gets a task
+            self.pipe.send_bytes(written)
 
     def leave(self, *, at_once: bool) -> None:
         """Ask to leave, by closing the pipe, or make it."""
         self.pipe.close()
+        self.sums.close()
         if not at_once:
             self.process.join(_PATIENCE)
         self.process.kill()
@@ -85,13 +100,14 @@ class _Worker:
 
 
 class Workers(Generic[Task, Result]):
-    """`count` workers for one job, to be used as a context."""
+    """`count` workers for one job after the other, to be used as a context."""
 
     def __init__(self, count: int, job: Job[Task, Result]):
         self.count = _validate.whole("workers", count, least=1)
-        self._job = job
+        self._job, self._jobs = job, 0
         self._workers: list[_Worker] = []
         self._proven = False  # whether a worker has ever finished anything
+        self._written: bytes | None = None
 
     def __enter__(self) -> Workers[Task, Result]:
         if self.count == 1:
@@ -99,6 +115,7 @@ class Workers(Generic[Task, Result]):
         else:
             # nothing is ever sent: workers leave when the parent's end is closed, by it or, if it was killed, by the system
             self._ears, self._voice = multiprocessing.get_context("spawn").Pipe(duplex=False)
+            self._tasks = Room()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
@@ -109,43 +126,98 @@ class Workers(Generic[Task, Result]):
         self._workers = []
         self._voice.close()
         self._ears.close()
+        self._tasks.close()
+
+    def give(self, job: Job[Task, Result]) -> None:
+        """Another job from now on, for the same processes."""
+        self._job, self._jobs, self._written = job, self._jobs + 1, None
+        if self.count == 1:
+            job.prepare()
 
     def map(self, tasks: Sequence[Task]) -> list[Result]:
         """The results of the tasks, in their order."""
         if self.count == 1:
             return [self._job(task) for task in tasks]
-        waiting, busy = deque(range(len(tasks))), dict[Connection, tuple[_Worker, int]]()
-        results, errors, deaths = dict[int, Any](), dict[int, BaseException](), 0
+        return self._shared(tasks, None)
+
+    def fold(self, tasks: Sequence[Task], total: Sum) -> list[Result]:
+        """The same for a `SummingJob`: sums are added to `total`, whatever the order, and do not travel with every task."""
+        if self.count == 1:
+            return [self._job.fold(total, task) for task in tasks]  # type: ignore[attr-defined]
+        return self._shared(tasks, total)
+
+    def _shared(self, tasks: Sequence[Task], total: Sum | None) -> list[Result]:
+        waiting, busy, deaths = deque(range(len(tasks))), dict[Connection, tuple[_Worker, int]](), 0
+        results, errors = dict[int, Any](), dict[int, BaseException]()
+        self._tasks.clear()
+        for worker in self._workers:
+            worker.done.clear()
         while waiting or busy:
             for worker in self._idle(busy, len(waiting)):
                 number = waiting.popleft()
                 busy[worker.pipe] = worker, number
-                with suppress(OSError):  # it died: its pipe is at its end, which is seen below
-                    worker.pipe.send(tasks[number])
-            ready = wait(list(busy))
+                self._hand_over(worker, tasks[number], summed=total is not None)
+            lost, ready = list[_Worker](), wait(list(busy))
             for pipe in [each for each in busy if each in ready]:
                 worker, number = busy.pop(pipe)
+                worker.done.append(number)
                 try:
                     good, answer = worker.pipe.recv()
                 except (EOFError, OSError):
-                    self._workers.remove(worker)
-                    worker.leave(at_once=True)
-                    waiting.appendleft(number)
-                    deaths += 1
-                    self._give_up(deaths)
+                    lost.append(worker)
                     continue
                 self._proven = True
                 (results if good else errors)[number] = answer
+            if total is not None and not (waiting or busy or errors or lost):
+                lost = self._collect(total)
+            for worker in lost:
+                self._workers.remove(worker)
+                worker.leave(at_once=True)
+                again = worker.done if total is not None else worker.done[-1:]
+                waiting.extendleft(sorted(again, reverse=True))
+                deaths += 1
+                self._give_up(deaths)
             if errors:  # what comes after the first of them is not needed any more
                 waiting = deque(number for number in waiting if number < min(errors))
+        self._tasks.clear()
         if errors:
             raise errors[min(errors)]
         return [results[number] for number in range(len(tasks))]
 
+    def _hand_over(self, worker: _Worker, task: Task, *, summed: bool) -> None:
+        try:
+            if self._written is None:
+                self._written = bytes(ForkingPickler.dumps(self._job))
+        except (PicklingError, AttributeError, TypeError) as error:
+            raise CoalmineError(
+                f"this work cannot travel to other processes: {error}. Define the model, its loss and the mechanism as "
+                "classes and functions of a module that can be imported, or use one worker."
+            ) from error
+        worker.take(self._jobs, self._written)
+        packed = self._tasks.pack(task)
+        with suppress(OSError):  # it died: its pipe is at its end, which is seen when its answer is read
+            worker.pipe.send((_TASK if not summed else _AGAIN if worker.done else _FIRST, packed))
+
+    def _collect(self, total: Any) -> list[_Worker]:
+        """The sum of every worker that has one, added to `total`; returns those that died instead."""
+        lost, asked = list[_Worker](), [worker for worker in self._workers if worker.done]
+        for worker in asked:
+            with suppress(OSError):
+                worker.pipe.send((_SUM, None))
+        for worker in asked:
+            try:
+                _, packed = worker.pipe.recv()
+            except (EOFError, OSError):
+                lost.append(worker)
+                continue
+            total.merge(worker.sums.unpack(packed))
+            worker.done.clear()
+        return lost
+
     def _idle(self, busy: dict[Connection, tuple[_Worker, int]], wanted: int) -> list[_Worker]:
         """Workers that have nothing to do, started if there are fewer than there may be."""
         while len(self._workers) < min(self.count, len(busy) + wanted):
-            self._workers.append(_Worker(self._job, self._ears))
+            self._workers.append(_Worker(self._ears, self._tasks))
         return [worker for worker in self._workers if worker.pipe not in busy][:wanted]
 
     def _give_up(self, deaths: int) -> None:
@@ -176,24 +248,36 @@ def _in_peace() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(pipe: Connection, parent: Connection) -> None:
-    """In a worker process: the job, then task after task, until the pipe is closed."""
+_TASK, _FIRST, _AGAIN, _SUM = range(4)  # a task; one that begins a sum, one that goes on with it; the sum
+
+
+def _serve(pipe: Connection, parent: Connection, tasks: Room, sums: Room) -> None:
+    """In a worker process: a job, then task after task, until the pipe is closed. A job comes as bytes, before its tasks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-    try:
-        written = pipe.recv_bytes()
-    except (EOFError, OSError):
-        return
-    job: Job[Any, Any] = ForkingPickler.loads(written)
-    del written
-    job.prepare()
+    job: Any = None
+    total: Any = None
     with suppress(EOFError, OSError):
         while True:
-            task = pipe.recv()
+            message = loads(pipe.recv_bytes())
+            if not isinstance(message, tuple):
+                job = message
+                job.prepare()
+                continue
+            kind, packed = message
+            if kind == _SUM:
+                _answer(pipe, (True, sums.pack(total)))
+                sums.clear()
+                total = None
+                continue
             try:
-                answer = True, job(task)
+                task = tasks.unpack(packed, private=True)
+                if kind == _FIRST:
+                    total = job.nothing(task)
+                answer = True, job(task) if kind == _TASK else job.fold(total, task)
             except Exception as error:
                 answer = False, error
+            del message, packed
             _answer(pipe, answer)
 
 

@@ -88,6 +88,25 @@ def test_cohorts_that_are_drawn_otherwise_are_found(claimed, done):
     assert run_cohorts(claimed, done).deviates
 
 
+def test_cohorts_that_come_out_the_same_under_another_secret_are_public():
+    """Half of the clients by a public hash: every law of the cohorts holds, and they can be computed."""
+
+    subject = Subject(DESCRIPTION, 300, participation=Poisson(1 / 6, 24), population=144, rounds=24)
+    for public, found in ((72, True), (0, False)):
+        battery = Battery(subject, tuple(check for check in CHECKS if check.key == "cohorts"))
+        for number in range(24):
+            lots = [
+                np.r_[stream(1 << 99, number).random(public), stream(1 << 99, secret, number).random(144 - public)]
+                for secret in ("one", "another")
+            ]
+            cohorts = [np.flatnonzero(each < 1 / 6) for each in lots]
+            release = Release(number, np.zeros(300), 1.0, 1.0)
+            nobody = RoundCanaries(np.zeros(0, np.int64))
+            battery.observe(Observed(number, release, nobody, cohort=cohorts[0], cohort_again=cohorts[1]))
+        finding = battery.conclude().finding("cohorts")
+        assert finding.deviates == found and (not found or "another secret" in finding.where)
+
+
 def replayed(cohorts):
     return [cohorts[12] if number == 13 else each for number, each in enumerate(cohorts)]
 

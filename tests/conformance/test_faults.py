@@ -44,6 +44,11 @@ def centred_layer(noise, number):
     return noise
 
 
+def reordered(noise, number):
+    """The length of each round is that of fresh noise."""
+    return stream(1 << 98, number).permutation(KEPT) * (np.linalg.norm(noise) / np.linalg.norm(KEPT))
+
+
 FAULTS = {
     "two percent less": (lambda z, t: 0.98 * z, "noise-scale", "less"),
     "two percent more": (lambda z, t: 1.02 * z, "noise-scale", "more"),
@@ -62,6 +67,7 @@ FAULTS = {
     "the same again": (lambda z, t: KEPT, "noise-fresh", "unknown"),
     "the same, shifted": (lambda z, t: np.roll(KEPT, 777 * t), "noise-fresh", "unknown"),
     "the same, in another order": (lambda z, t: stream(1 << 91, t).permutation(KEPT), "noise-fresh", "unknown"),
+    "the same, in another order and scale": (reordered, "noise-gaussian", "unknown"),
     "neighbours": (correlated, "noise-independent", "unknown"),
     "tiles": (lambda z, t: np.resize(z[:1024], DIM), "noise-independent", "unknown"),
     "one half copied": (copied, "noise-independent", "unknown"),

@@ -75,7 +75,7 @@ def test_noise_under_two_secrets_is_compared_by_an_exact_law():
         battery, (seen,) = Battery(subject, check), rounds_of(subject, 7_200_000_000 + run)
         noise = 0.5 * stream(7_200_000_000 + run, "again").standard_normal(300)
         battery.observe(replace(seen, bare=seen.others + noise / seen.release.denominator))
-        same, dim = battery.state["noise-unpredictable.secrets"]
+        same, dim = battery.state["noise-unpredictable.others"][0]
         tails.append(cosine(same, int(dim)))
     assert kstest(tails, "uniform").pvalue > FALSE_ALARM
 

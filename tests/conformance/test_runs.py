@@ -1,13 +1,15 @@
 """Real runs through the public door: a mechanism of one's own is tested without doing anything for it."""
 
+import hashlib
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 import coalmine
 from coalmine._random import stream
-from coalmine.contracts import Contribution
+from coalmine.contracts import Contribution, Release
 from coalmine.mechanisms import Gaussian
 from coalmine.training import resume
 
@@ -62,9 +64,42 @@ class FixedKey(Gaussian):
         return stream(1 << 94, "vendor", public.round).standard_normal(dim)
 
 
+@dataclass(frozen=True)
+class ContentSeed(Gaussian):
+    """The seed is a hash of the sum: whoever guesses the sum can compute the release."""
+
+    def release(self, state, total, public, secret):
+        seed = int.from_bytes(hashlib.sha256(total.vector().tobytes()).digest(), "little")
+        return super().release(state, total, public, partial(stream, seed))
+
+
+@dataclass(frozen=True)
+class OutliersOnly(Gaussian):
+    """Cuts what is longer than fifty clip norms, as canaries are; no client of this run is between."""
+
+    def client(self, update, public, examples=1):
+        if np.linalg.norm(update.astype(np.float64)) < 50 * public.clip_norm:
+            return Contribution(update)
+        return super().client(update, public, examples)
+
+
+@dataclass(frozen=True)
+class QuietPeaks(Gaussian):
+    """Less noise on the hundredth of the coordinates where the sum is largest."""
+
+    def release(self, state, total, public, secret):
+        noise, sums = self.noise(total.vector().size, public, secret), total.vector()
+        noise[np.argsort(-np.abs(sums))[: sums.size // 100]] *= 0.5
+        noisy = (sums + self.noise_multiplier * public.clip_norm * noise) / public.denominator
+        return Release(public.round, noisy, public.clip_norm, public.denominator), state
+
+
 @pytest.mark.parametrize(
     ("kind", "key"),
     [
+        (ContentSeed, "noise-unpredictable"),
+        (OutliersOnly, "treated-alike"),
+        (QuietPeaks, "noise-by-coordinate"),
         (Laplace, "noise-gaussian"),
         (HalfNorm, "treated-alike"),
         (InPlace, "treated-alike"),
@@ -74,7 +109,7 @@ class FixedKey(Gaussian):
     ids=lambda each: getattr(each, "__name__", each),
 )
 def test_a_wrong_mechanism_is_found_and_the_sentence_is_named(tmp_path, kind, key):
-    found = audited(tmp_path / "run", kind(0.3, 0.5))
+    found = audited(tmp_path / "run", kind(10.0 if kind is OutliersOnly else 0.3, 0.5))
     assert found.conformance.finding(key).deviates
     assert found.verdict.failed
 

@@ -105,6 +105,18 @@ def test_nodes_of_a_grid_give_the_same_bits_as_our_workers(embedded, tmp_path, o
     same_files(tmp_path / "run", embedded)
 
 
+@pytest.mark.parametrize(("name", "option"), [("banded", "mechanism.bands=3"), ("blt", "mechanism.buffers=2")])
+def test_correlated_noise_has_the_same_bits_on_a_grid(name, option, tmp_path, one_thread):
+    """The state of the noise lives on the server and goes from round to round; nodes only clip."""
+    config = read_config(
+        "tiny",
+        [*SHORT, "mechanism.kind=correlated", f"mechanism.strategy={name}", option, "canaries.pattern=separated"],
+    )
+    run(config, tmp_path / "ours", secret_seed=5, quiet=True)
+    on_local_grid(config, tmp_path / "flower")
+    same_files(tmp_path / "ours", tmp_path / "flower")
+
+
 def test_nodes_clip_with_the_mechanism_that_was_handed_over(embedded, tmp_path, one_thread):
     """Also in the run without noise and canaries that is made for comparison."""
     config, mine = read_config("tiny", [*SHORT, "run.reference=true"]), Shrinking(0.3, 0.7)

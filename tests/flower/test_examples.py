@@ -5,11 +5,11 @@ import json
 import os
 import socket
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import tomllib
 from flwr.app import Context, RecordDict
 
 from coalmine import AuditResult

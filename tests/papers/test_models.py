@@ -65,6 +65,24 @@ def test_the_setting_of_the_comparison_with_canife():
     agree(other[1], 9.7, 1.2, 20)
 
 
+def test_canife_with_a_perfect_canary():
+    """Known, computed by another script: gaps 4.9, 3.7 and 3.0 at epsilon 50; CelebA composed 6.1; Table 6 0.89 and 1.53."""
+    found = experiment("canife-table-perfect")(Ask(simulations=500))
+    ours = {(row.place.get("task"), row.place.get("epsilon"), row.place["column"]): row.ours for row in found.rows}
+    assert [ours[task, 50, "gap"] for task in ("Sent140", "CelebA", "Shakespeare")] == approx([4.9, 3.7, 3.0], rel=0.03)
+    assert ours["CelebA", 50, "composed"] == approx(6.1, rel=0.03)
+    assert found.passed
+    rows = {row.place["limit"]: row for row in experiment("table6")(Ask(part="canife")).rows}
+    assert round(rows["Jeffreys limit"].ours, 2) == 0.89 and rows["Jeffreys limit"].verdict == "model-based"
+    assert round(rows["largest finite plug-in value"].ours, 2) == 1.53
+
+
+@pytest.mark.parametrize("name", ["canife-figure1", "canife-figure6", "canife-figure7"])
+def test_figures_of_canife_in_the_model(name):
+    found = experiment(name)(Ask(simulations=500))
+    assert found.passed and all(row.ours is not None and np.isfinite(row.ours) for row in found.rows)
+
+
 @pytest.mark.parametrize(("noise", "mean"), [(0.16, 15.1), (0.18, 9.5), (0.195, 6.4), (0.25, 2.5), (0.315, 1.4)])
 def test_the_emnist_study_in_the_model(noise, mean):
     values = [measure((PureNoiseRun(noise, 1_206_590, 498, 1000), ("est-all",), TABLE5.delta, seed))[0] for seed in range(RUNS)]

@@ -155,7 +155,7 @@ def test_a_run_without_its_scores_is_named(table2, ask, tmp_path):
     copied = tmp_path / name
     shutil.copytree(making._path(ask, name), copied)
     shutil.rmtree(copied / "views")
-    with pytest.raises(RunDirectoryError, match="no scores of"):
+    with pytest.raises(RunDirectoryError, match="missing: views/"):
         OneShotRun(copied).column("est-all")
 
 

@@ -41,23 +41,23 @@ class Deadly(work.Work):
 
     grave: str = dataclasses.field(default_factory=lambda: os.environ["SURVIVAL_GRAVE"])
 
-    def __call__(self, task):
-        if isinstance(task, work.ClientBatch) and task.public.round == 2:
+    def fold(self, total, task):
+        done = super().fold(total, task)
+        if task.public.round == 2:
             try:
                 os.close(os.open(self.grave, os.O_CREAT | os.O_EXCL))
             except FileExistsError:
-                return super().__call__(task)
-            super().__call__(task)
+                return done
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(task)
+        return done
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Restless(work.Work):
     """Groups take odd times, so that they are done in another order than they were given out."""
 
-    def __call__(self, task):
-        done = super().__call__(task)
+    def fold(self, total, task):
+        done = super().fold(total, task)
         time.sleep(float(stream(7, "delay", *task.users[:1]).uniform(0, 0.03)))
         return done
 
@@ -147,9 +147,9 @@ def turn_nan(number: int) -> None:
     """From here on an update of round `number` has a NaN in it."""
     import numpy as np
 
-    train = work.Work._train
+    train = work.Work.fold
 
-    def poisoned(work, task):
+    def poisoned(work, total, task):
         updates = work.trainer.updates
 
         def changed(*arguments):
@@ -162,11 +162,11 @@ def turn_nan(number: int) -> None:
 
         object.__setattr__(work.trainer, "updates", changed)
         try:
-            return train(work, task)
+            return train(work, total, task)
         finally:
             object.__delattr__(work.trainer, "updates")
 
-    work.Work._train = poisoned
+    work.Work.fold = poisoned
 
 
 def drop_rights() -> None:

@@ -82,6 +82,7 @@ PLACES = {
     "half a view": ("write", "final-model.npz.part", "half", 1),
     "half a result": ("write", "result.json.part", "half", 1),
     "a result, not finished": ("rename", "result.json", "after", 1),
+    "half a manifest": ("write", "manifest.json.part", "half", 1),
     "half a page": ("write", "report.html.part", "half", 1),
     "the very end": ("rename", "training.json", "before", 1),
 }

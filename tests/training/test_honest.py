@@ -138,7 +138,7 @@ def test_resume_does_not_go_on_with_another_mechanism_or_model(tmp_path, monkeyp
     from coalmine.training import running as training
 
     begun = training._Training.conclude
-    monkeypatch.setattr(training._Training, "conclude", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(training._Training, "conclude", lambda self, **how: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "run", mechanism=LittleNoise(1.0, 0.5), secret_seed=5, quiet=True)
     monkeypatch.setattr(training._Training, "conclude", begun)

@@ -176,3 +176,21 @@ def test_exposure_of_a_known_and_of_unknown_secrets():
 
 def hash_of(text):
     return float(stream(0, text).random())
+
+
+def test_a_page_shows_rankings_and_no_normality(tmp_path):
+    from coalmine.audit.conclude import make_page
+    from coalmine.audit.statements import audit_scores
+    from coalmine.contracts import plain
+
+    rng = np.random.default_rng(3)
+    targets = [attacks.Target(f"u{place}", ("x",), (f"text {place}",), 16 * (place % 2)) for place in range(40)]
+    inserted = rng.random(40) < 0.5
+    tuned = {target.attack[0]: float(rng.normal() + joins) for target, joins in zip(targets, inserted, strict=True)}
+    found = attacks.attack(targets, inserted, look_up(tuned), look_up(dict.fromkeys(tuned, 0.0)))
+    result = replace(audit_scores(found.scores, delta=1e-5), rankings=tuple(plain(each) for each in found.rankings))
+    page = make_page(tmp_path, result, [found.scores]).decode()
+    assert "How well are users ranked?" in page and "Can users be told apart?" in page
+    assert "canary users, 16 shared characters" in page.replace("\n16", ", 16") and "Are the scores normal?" not in page
+    without = make_page(tmp_path, replace(result, rankings=()), [found.scores]).decode()
+    assert "How well are users ranked?" not in without and "Are the scores normal?" in without

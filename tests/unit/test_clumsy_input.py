@@ -6,9 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 import coalmine
-from coalmine import _validate
+from coalmine import _validate, cli
+from coalmine._random import stream
 from coalmine.accounting.claims import plain_gaussian
 from coalmine.accounting.events import event_of
 from coalmine.errors import CoalmineError, RunDirectoryError
@@ -16,6 +18,7 @@ from coalmine.estimators.power import Design, best_guesses, plan
 from coalmine.mechanisms import Gaussian
 from coalmine.participation import FixedSize, MinSeparation, Poisson
 from coalmine.runs import RunDirectory
+from coalmine.training.config import checked, read_config
 from coalmine.training.work import contribute
 
 
@@ -90,3 +93,51 @@ def test_an_interruption_before_anything_was_begun(tmp_path):
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path)
     assert found.returncode == 130
     assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("mechanism.noise=1", "did you mean 'noise_multiplier'"),
+        ("run.workers=100000", "less than or equal to 1024"),
+        ("run.repeats=1000000000", "less than or equal to 10000"),
+        ("privacy.delta=0", "greater than 0"),
+        ("participation.round=3", "did you mean 'rounds'"),
+    ],
+)
+def test_configurations_that_are_refused_before_anything_is_read(change, said):
+    with pytest.raises(ValueError, match=said):
+        read_config("tiny", ["mechanism.kind=adaptive", change])
+
+
+def test_an_unknown_key_of_an_optional_section():
+    data = read_config("infer-chat").model_dump(mode="json", exclude_none=True)
+    data["inference"]["epoch"] = 3
+    with pytest.raises(ValueError, match=r"unknown key 'inference\.epoch', did you mean 'epochs'"):
+        checked(data)
+
+
+@pytest.mark.parametrize("verb", [["plan", "--claim", "3"], ["account", "--noise-multiplier", "1"]])
+def test_delta_zero_is_refused_where_it_is_said_to_be_excluded(verb, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["coalmine", *verb, "--delta", "0"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2 and "excluded" in capsys.readouterr().err
+
+
+def test_a_model_larger_than_memory_is_one_message(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "app", lambda: torch.empty(2**60))
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 4 and "not enough memory" in capsys.readouterr().err
+
+
+def test_an_estimate_that_fits_the_width_says_so():
+    rng = stream(3, "wide scores")
+    wide = coalmine.Scores.of(1 + 1.6 * rng.standard_normal(300), rng.standard_normal(300))
+    result = coalmine.audit_scores(wide, delta=1e-5)
+    said = next(each for each in result.caveats if each.code == "width-fitted")
+    assert result.estimate.key == "gaussian-fitted" and "by the mean alone" in str(said)
+    alike = coalmine.Scores.of(1 + rng.standard_normal(300), rng.standard_normal(300))
+    plain = coalmine.audit_scores(alike, delta=1e-5)
+    assert plain.estimate.key == "gaussian-mean" and not any(each.code == "width-fitted" for each in plain.caveats)

@@ -72,7 +72,7 @@ def test_the_line_of_the_mechanism(plain):
     shown = str(with_conformance(plain, MADE["as claimed"])).splitlines()
     line = "  mechanism     noise 0.6289 ± 0.0012 (claimed 0.63), clip 1.0000, fresh every round, 16 tests, smallest p 0.21"
     assert line in shown and not any(each.startswith(("  found false", "  not tested")) for each in shown)
-    assert shown[0].startswith("CONSISTENT  no leak above the claim was found, and the code does what was claimed")
+    assert shown[0].startswith("CONSISTENT  the code does what was claimed, and no leak above the claim was found")
     assert not any(each.startswith("  mechanism") for each in str(plain).splitlines())
 
 
@@ -215,8 +215,8 @@ def test_sentences_of_a_page_go_with_the_word(plain):
     assert words.quote(deviating).endswith("computed for another mechanism than the code that ran.")
     assert words.not_shown(deviating)[0].startswith("What epsilon is.")
     assert "too weak" in words.quote(plain) and "too weak" not in words.quote(conforming)
-    assert words.noticed(conforming).startswith("Tests of the noise would have noticed 0.25% less than claimed")
-    assert words.gloss(conforming) == "no leak above the claim was found, and the code does what was claimed"
+    assert words.noticed(conforming).startswith("Noise weaker than claimed by 0.25% would have been noticed")
+    assert words.gloss(conforming) == "the code does what was claimed, and no leak above the claim was found"
 
 
 def test_a_comparison_has_the_noise(plain):

@@ -83,7 +83,7 @@ def test_the_reason_begins_with_what_decides():
 def test_a_run_that_does_what_was_claimed_is_consistent():
     found = judge_conformance(SILENT, conformance(), NEAR, KNOWN)
     assert (found.word, found.code, found.found_false) == ("CONSISTENT", "conforms", ())
-    assert "noise 0.25% too small would have been noticed" in found.reason and "(16 tests)" in found.reason
+    assert "noise weaker by 0.25% would have been noticed" in found.reason and "(16 tests)" in found.reason
     assert judge_conformance(SEEN, conformance(), NEAR, KNOWN).code == "conforms"
 
 

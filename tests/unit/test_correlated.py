@@ -246,9 +246,8 @@ def test_the_described_filter_sees_almost_everything_there_is(strategy):
     design = spreads[:, None] * (white.T @ white) * spreads
     found = matched_filter.fit(signals / spreads[:, None], inner, spreads, design)
     covariance = made @ made.T / spreads[:, None] / spreads
-    share = np.einsum("tp,tp->p", signals / spreads[:, None], found.weights) / matched_filter.spreads_of_scores(
-        found.weights, covariance
-    )
+    share = np.einsum("tp,tp->p", signals / spreads[:, None], found.weights)
+    share /= np.sqrt(np.einsum("tp,tp->p", found.weights, covariance @ found.weights))
     assert not found.diagonal and not found.estimated
     assert (share / np.linalg.norm(white @ signals, axis=0)).min() > 0.995
 
@@ -291,3 +290,22 @@ def test_a_description_names_its_design():
     assert described(Fresh()).design is None
     assert described(Toeplitz(4)).design == Toeplitz(4)
     assert isinstance(Separated(2, 2).constraint(4), Explicit)
+
+
+# the talk's theory
+
+
+def test_the_exact_error_of_linear_regression_in_another_way():
+    """Variance of a first-order recursion in closed form; with correlated noise by the recursion's own matrix."""
+    from coalmine.papers.user_level import clipped, theory
+
+    steps, rate, values = 30, 0.3, theory.skewed(clipped.DIM)
+    spread = (clipped.CLIP / clipped.BATCH) ** 2 / (2 * clipped.RHO)
+    left = 1 - rate * values
+    bias = 0.5 * np.sum(values * left ** (2 * steps) / clipped.DIM)
+    closed = bias + 0.5 * spread * rate**2 * np.sum(values * (1 - left ** (2 * steps)) / (1 - left**2))
+    assert clipped.expected_risk("SGD", steps, rate) == approx(closed)
+    made = Toeplitz(steps, rate * values.min())
+    noise = made.inverse() * made.inverse_column()[0] / made.inverse()[0, 0]
+    moved = [np.sum(np.square(each ** np.arange(steps - 1, -1, -1) @ noise)) for each in left]
+    assert clipped.expected_risk("FTRL", steps, rate) == approx(bias + 0.5 * spread * rate**2 * float(values @ moved))

@@ -100,10 +100,9 @@ def test_what_cannot_be_compared(finished, tmp_path):
 
 
 def test_directories_of_one_name_are_told_apart(finished, tmp_path):
-    import shutil
 
     for name in ("a", "b"):
-        shutil.copytree(finished(), tmp_path / name / "run")
+        finished.copy(tmp_path / name / "run")
     assert [row.label for row in compare([tmp_path / "a" / "run", tmp_path / "b" / "run"]).rows] == ["a/run", "b/run"]
 
 
@@ -180,10 +179,9 @@ def test_without_the_extra_the_remedy_is_named(run, finished, monkeypatch, missi
 
 
 def test_a_mechanism_that_was_handed_is_an_axis(finished, tmp_path):
-    import shutil
 
     for name in ("HalfTheNoise", "Gaussian"):
-        shutil.copytree(finished(), tmp_path / name)
+        finished.copy(tmp_path / name)
         with (tmp_path / name / "config.toml").open("a") as file:
             file.write(f'\n[about.handed]\nmechanism = "{name}"\n')
     found = compare([finished(), tmp_path / "HalfTheNoise", tmp_path / "Gaussian"])
@@ -193,9 +191,8 @@ def test_a_mechanism_that_was_handed_is_an_axis(finished, tmp_path):
 
 
 def test_a_model_that_was_handed_is_an_axis(finished, tmp_path):
-    import shutil
 
-    shutil.copytree(finished(), tmp_path / "mine")
+    finished.copy(tmp_path / "mine")
     with (tmp_path / "mine" / "config.toml").open("a") as file:
         file.write('\n[about.handed]\ntask = "my model"\n')
     assert [row.columns["data and model"] for row in compare([tmp_path / "mine", finished()]).rows] == [

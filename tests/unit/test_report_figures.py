@@ -192,4 +192,4 @@ def test_no_normal_law_is_drawn_for_what_is_no_shifted_normal(combined):
 
 def test_the_epsilon_so_far_says_what_it_assumes():
     (axes,) = figures.epsilon_over_rounds(ROUNDS).axes
-    assert "at least, if Gaussian" in [line.get_label() for line in axes.lines]
+    assert "its lower edge" in [line.get_label() for line in axes.lines]

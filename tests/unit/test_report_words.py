@@ -37,9 +37,9 @@ def test_the_whole_sentence(audit):
     shown = changed(audit, word="CONSISTENT", bound={"epsilon": 1.839}, view="known-others", assignment="coins")
     shown = replace(shown, design=replace(shown.design, inserted=300, pool=600))
     assert words.quote(shown) == (
-        "An adversary who sees every release and knows the rounds of its target and all other updates, looking for 300 of 600 "
-        "coin-flipped clients, could show with 95% confidence that epsilon is at least 1.83 at delta = 1e-5 (client level, add "
-        "or remove one); the claim is epsilon = 4.38 for one participation."
+        "An adversary who sees every release and knows the rounds of its target and all other updates tried to tell which "
+        "of 600 test clients (canaries) took part; coins chose 300. It showed with 95% confidence that epsilon is at least "
+        "1.83 at delta = 1e-5 (client level, add or remove one). The claim is epsilon = 4.38 for one participation."
     )
 
 
@@ -62,10 +62,36 @@ def test_for_how_many_participations_the_claim_is(audit, participation, said):
 
 def test_what_is_claimed_for_the_clients(audit):
     often = replace(audit, training={"participation": plain(Repeated(12).attendance), "epsilon_of_clients": 37.84})
-    assert words.clients(often) == "Clients of this run take part 12 times; the accountant's claim for them is epsilon = 37.8."
-    assert words.clients(replace(audit, training={"participation": plain(Once().attendance), "epsilon_of_clients": 4.4})) == ""
-    assert words.clients(audit) == ""
-    assert "take part 12 times" in card(often) and 'id="clients"' in report(often) and 'id="clients"' not in report(audit)
+    said = "For a real client, taking part 12 times, the claim is epsilon = 37.8."
+    assert words.quote(often).endswith(said) and said in card(often) and said in report(often)
+    alike = replace(audit, training={"participation": plain(Once().attendance), "epsilon_of_clients": 4.4})
+    for other in (alike, audit):
+        assert words.people(other) == "" and "a real client" not in report(other)
+    assert report(often).count("a real client") > report(often).count(said)  # on the number line too
+    assert "by the claim for a real client, at most 100%" in words.attacker(often)
+
+
+def test_the_numbers_for_people_who_do_not_read_epsilon(audit):
+    said = words.attacker(changed(audit, bound={"epsilon": 1.839}))
+    assert said == (
+        "An attacker with 1% false alarms finds at most 9.3% of the targets by the claim, at least 3.1% by what was shown "
+        "(95% confidence)."
+    )
+    assert said in report(changed(audit, bound={"epsilon": 1.839})) and said in card(changed(audit, bound={"epsilon": 1.839}))
+    nothing = words.attacker(changed(audit, bound={"epsilon": 0.0}))
+    assert nothing.endswith("by the claim, and no more than by guessing by what was shown.")
+    assert words.attacker(replace(audit, claim=None, verdict=None)) == ""
+    stated = words.attacker(changed(audit, claimed={"description": None}))
+    assert stated == "An attacker with 1% false alarms finds at most 79.7% of the targets by the claim."
+
+
+def test_the_question_comes_first_and_is_answered(audit):
+    page = report(audit)
+    assert page.index("Is the DP implementation right?") < page.index('id="verdict"') < page.index('id="quote"')
+    answers = {"CONSISTENT": "As far as this audit sees, yes: ", "VIOLATED": "No: ", "INCONCLUSIVE": "Not known: "}
+    for word, answer in answers.items():
+        assert words.answer(changed(audit, word=word)).startswith(answer)
+    assert words.answer(replace(audit, verdict=None)).startswith("Not asked: ")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +103,7 @@ def test_what_is_claimed_for_the_clients(audit):
         ("every-step", "every step of the model"),
         ("known-rounds", "knows in which rounds its target took part"),
         ("known-others", "and all other updates"),
-        ("one-release", "who sees one release,"),
+        ("one-release", "who sees one release "),
         ("unstated", "whose view was not stated"),
         ("my own", "with the view “my own”"),
     ],
@@ -95,7 +121,7 @@ def test_a_violation_is_said_to_be_one(audit):
     said = words.quote(changed(audit, word="VIOLATED", bound={"epsilon": 6.13}))
     assert "showed with 95% confidence that epsilon is at least 6.13 at delta = 1e-5" in said
     assert said.endswith(
-        "(client level, add or remove one), more than the epsilon = 4.38 that is claimed for one participation."
+        "(client level, add or remove one). That is more than the epsilon = 4.38 that is claimed for one participation."
     )
 
 
@@ -117,13 +143,13 @@ def test_nothing_shown_is_not_a_bound(audit):
 
 def test_no_claim(audit):
     said = words.quote(replace(audit, claim=None, verdict=None))
-    assert said.endswith("; there is no claim to compare it with.")
+    assert said.endswith(". There is no claim to compare it with.")
     assert words.verdict_word(replace(audit, verdict=None)) == "NO CLAIM"
 
 
 def test_infinite_numbers(audit):
     assert "no finite epsilon holds" in words.quote(changed(audit, word="VIOLATED", bound={"epsilon": math.inf}))
-    assert "the claim is infinite" in words.quote(changed(audit, word="INCONCLUSIVE", claimed={"epsilon": math.inf}))
+    assert "The claim is infinite" in words.quote(changed(audit, word="INCONCLUSIVE", claimed={"epsilon": math.inf}))
 
 
 def test_an_approximate_method_proves_nothing():
@@ -138,9 +164,9 @@ def test_an_approximate_method_proves_nothing():
 @pytest.mark.parametrize(
     ("game", "targets", "level"),
     [
-        (Game("client", "replace-one"), "canary clients,", "(client level, replace one)"),
-        (Game("example", "add-or-remove-one"), "canary examples,", "(example level, add or remove one)"),
-        (Game(), "300 canaries,", "at delta = 1e-5;"),
+        (Game("client", "replace-one"), "test clients (canaries).", "(client level, replace one)"),
+        (Game("example", "add-or-remove-one"), "test examples (canaries).", "(example level, add or remove one)"),
+        (Game(), "300 canaries.", "at delta = 1e-5."),
     ],
 )
 def test_every_unit_and_relation(audit, game, targets, level):
@@ -155,13 +181,13 @@ def test_confidence_is_not_rounded(audit):
 def test_what_would_have_been_noticed(audit):
     noticed = words.noticed
     assert noticed(changed(audit, word="CONSISTENT")).startswith(
-        "Would have noticed noise too small by a factor of 1.9: a true epsilon"
+        "Noise at 54% of its claimed strength would have been noticed, a true epsilon"
     )
-    assert noticed(changed(audit, word="INCONCLUSIVE")).startswith("Only noise too small by a factor of 1.9 or more")
-    assert noticed(changed(audit, word="CONSISTENT")).endswith("(probability 0.8, Gaussian scores).")
+    assert noticed(changed(audit, word="INCONCLUSIVE")).startswith("Only noise at 54% of its claimed strength or less")
+    assert noticed(changed(audit, word="CONSISTENT")).endswith("(with probability 0.8, Gaussian scores).")
     blind = replace(audit, verdict=replace(audit.verdict, power=replace(audit.verdict.power, noise_factor=math.inf)))
     assert noticed(blind) == "No lack of noise would have been noticed."
-    assert "any leak from epsilon" in noticed(replace(audit, verdict=None))
+    assert "Any leak from epsilon" in noticed(replace(audit, verdict=None))
 
 
 def test_the_reason_does_not_repeat_what_would_have_been_noticed(audit):
@@ -171,7 +197,7 @@ def test_the_reason_does_not_repeat_what_would_have_been_noticed(audit):
     power = Power(8.9, 2.2)
     shown = replace(audit, verdict=Verdict("INCONCLUSIVE", "half-noise-missed", power, {"factor": 2.2}))
     assert words.gloss(shown) == "half the noise would probably have been missed"
-    assert words.reason(shown).startswith("only noise too small by a factor of 2.2")
+    assert words.reason(shown).startswith("only noise at 45% of its claimed strength")
     shown = replace(audit, verdict=Verdict("INCONCLUSIVE", "nothing-detectable", power))
     assert words.gloss(shown) == words.reason(shown) == "no violation would have been noticed"
 
@@ -225,7 +251,7 @@ def test_a_factor_that_is_none_is_left_out(audit):
     assert words.noticed(blank) == "" and 'id="noticed"' not in report(blank)
     assert Audited("x", blank).cells()["would notice"] == "–"
     exact = replace(audit, verdict=replace(audit.verdict, power=replace(audit.verdict.power, noise_factor=2.01)))
-    assert "factor of 2.1" in words.noticed(exact) and Audited("x", exact).cells()["would notice"] == "noise ÷ 2.1"
+    assert "at 49% of" in words.noticed(exact) and Audited("x", exact).cells()["would notice"] == "noise ÷ 2.1"
 
 
 def test_a_law_that_does_not_fit_is_said_not_to(audit):

@@ -274,7 +274,7 @@ def refused(data):
 def in_words(path):
     """Copies of sentences, which nothing reads back, and the data that a sentence is made from."""
     about = {"caveats", "flags"} & set(path)
-    return path[-1] == "reason" or (bool(about) and (path[-1] in ("name", "text") or "data" in path))
+    return path[-1] == "reason" or path[0] == "attacker" or (bool(about) and (path[-1] in ("name", "text") or "data" in path))
 
 
 def test_an_entry_of_another_type_is_refused_anywhere():

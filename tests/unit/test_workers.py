@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from coalmine.errors import CoalmineError, NonFiniteError
@@ -16,6 +17,7 @@ from coalmine.workers import Workers
 
 JOBS = """
     import os, signal, time
+    import numpy as np
     from dataclasses import dataclass
     from coalmine.errors import NonFiniteError
 
@@ -71,6 +73,49 @@ JOBS = """
         def sleep(self):
             open(f"{self.folder}/asleep-{os.getpid()}", "w").close()
             time.sleep(600)
+
+    class Total:
+        def __init__(self):
+            self.value = np.zeros(20_000)
+
+        def merge(self, other):
+            self.value += other.value
+
+        def __reduce__(self):
+            if getattr(self, "folder", None):
+                Job.die(self, 0, 1)
+            return restored, (self.value,)
+
+    def restored(value):
+        made = Total()
+        made.value = value
+        return made
+
+    @dataclass
+    class Sums(Job):
+        factor: int = 1
+
+        def nothing(self, task):
+            return Total()
+
+        def fold(self, total, task):
+            self.total = total
+            return self(task)
+
+        def add(self, number, array):
+            array += number
+            self.total.value += array
+            array -= number
+            return 2 * number * self.factor
+
+        def add_and_die(self, number, array):
+            found = self.add(number, array)
+            self.die(number, 1)
+            return found
+
+        def die_when_asked(self, number, array):
+            self.total.folder = self.folder
+            return self.add(number, array)
 
     class Unprepared(Job):
         def prepare(self):
@@ -139,6 +184,48 @@ def test_the_tasks_of_a_dead_worker_are_done_again(jobs, tmp_path):
     tasks = [("double", 0), ("die", 1, 1), ("double", 2, 0.1), ("die", 3, 1), ("double", 4)]
     assert work(2, jobs.Job(str(tmp_path)), tasks) == [0, 2, 4, 6, 8]
     assert len(list(tmp_path.glob("grave-*"))) == 2
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_sums_are_added_up_by_the_workers(jobs, count):
+    """One array for all tasks, large enough for shared memory; and again, with another job for the same processes."""
+    tasks = [("add", number, np.arange(20_000.0)) for number in range(7)]
+    shared = [("add", number, tasks[0][2]) for number in range(7)]
+    with Workers(count, jobs.Sums()) as workers:
+        for given in (tasks, shared, tasks[:1], []):
+            total = jobs.Total()
+            assert workers.fold(given, total) == [2 * task[1] for task in given]
+            assert total.value.tolist() == (sum(task[1] for task in given) + len(given) * np.arange(20_000.0)).tolist()
+        workers.give(jobs.Sums(factor=10))
+        total = jobs.Total()
+        assert workers.fold(shared[:2], total) == [0, 20]
+        assert (tasks[0][2] == np.arange(20_000.0)).all()  # a job that writes into its task writes into a copy
+
+
+def test_the_sum_of_a_dead_worker_is_made_again(jobs, tmp_path):
+    """Its earlier tasks are lost with it, in the middle of its work and when it is asked for its sum."""
+    for name, dies in (("in-a-task", ("add_and_die", 3)), ("when-asked", ("die_when_asked", 4))):
+        folder = tmp_path / name
+        folder.mkdir()
+        tasks = [("add", number, np.ones(20_000)) for number in range(3)] + [
+            (*dies, np.ones(20_000)),
+            ("add", 5, np.ones(20_000)),
+        ]
+        total = jobs.Total()
+        with Workers(2, jobs.Sums(str(folder))) as workers:
+            assert workers.fold(tasks, total) == [2 * task[1] for task in tasks]
+        assert total.value.tolist() == [sum(task[1] for task in tasks) + len(tasks)] * 20_000
+        assert len(list(folder.glob("grave-*"))) == 1
+
+
+def test_an_error_in_a_sum_leaves_nothing_for_the_next(jobs):
+    tasks = [("add", 1, np.ones(20_000)), ("fail", 2), ("add", 3, np.ones(20_000))]
+    with Workers(2, jobs.Sums()) as workers:
+        with pytest.raises(NonFiniteError, match="task 2"):
+            workers.fold(tasks, jobs.Total())
+        total = jobs.Total()
+        workers.fold(tasks[:1], total)
+        assert total.value[0] == 2
 
 
 def test_a_worker_that_dies_in_the_middle_of_its_answer(jobs, tmp_path):

@@ -87,7 +87,7 @@ class Event:
             return float(gaussian_delta(0.0, 1.0, self.gap, 1.0, epsilon))
         if self.noise / MOVED[self.relation] < _LEAST_NOISE:
             return 1.0
-        with _heard():
+        with heard():
             found = float(_compose(self).get_delta(epsilon))
         return min(1.0, found)  # the pessimistic rounding of a grid may pass 1
 
@@ -205,7 +205,7 @@ def _epsilon(event: Event, delta: float) -> float:
         return float(gaussian_epsilon(0.0, 1.0, event.gap, 1.0, delta))
     if event.noise / MOVED[event.relation] < _LEAST_NOISE:
         return math.inf
-    with _heard() as warnings:
+    with heard() as warnings:
         found = float(_compose(event).get_epsilon(delta))
     # Of a Rényi order that it leaves out dp-accounting only warns, rightly: the smallest epsilon of the others is true.
     # To a divergence below zero, by rounding, it answers zero; true is then what holds without sampling.
@@ -264,7 +264,7 @@ def _grid(event: Event, noise: float) -> float:
 
 
 @contextmanager
-def _heard() -> Iterator[list[str]]:
+def heard() -> Iterator[list[str]]:
     """What dp-accounting has to say, collected instead of printed."""
     said: list[str] = []
 

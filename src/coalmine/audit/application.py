@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coalmine import _validate
+from coalmine import _validate, manifest
 from coalmine.audit.conforming import Clients
 from coalmine.audit.observe import MemoryRecord
 from coalmine.audit.spec import AuditSpec
@@ -243,7 +243,7 @@ def make_record(
     import tomli_w
 
     versions = {name: version(name) for name in ("coalmine", "numpy", "scipy", "dp-accounting")}
-    head = {"schema": SCHEMA, "engine": application.engine, "versions": versions, **about}
+    head = {"schema": SCHEMA, "manifest": manifest.SCHEMA, "engine": application.engine, "versions": versions, **about}
     return RunDirectory.create(out, config=tomli_w.dumps({"about": head, **settings}), secret_seed=secret_seed)
 
 

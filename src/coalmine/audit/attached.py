@@ -28,6 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from coalmine import manifest
 from coalmine.audit.application import (
     Application,
     Replies,
@@ -281,6 +282,8 @@ class Audit:
         training = {**about, "secret_sha256": self._digest, "notes": [str(note) for note in self._noted()]}
         result = session.end(self._final, training, self._caveats(events), application.stated, setup)
         assert result is not None  # an audit has canaries
+        if session.record.path is not None:
+            sys.stderr.write(f"coalmine: digest of the audit's files: {manifest.digest(session.record.path)}\n")
         return result
 
     def _note_round(self, number: int, assigned: IndexArray | None) -> None:

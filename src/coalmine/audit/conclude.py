@@ -23,7 +23,6 @@ from coalmine.audit.observe import Record
 from coalmine.audit.score import Scorer
 from coalmine.audit.statements import Measured, audit_views, with_conformance
 from coalmine.contracts import Caveat, plain
-from coalmine.errors import RunDirectoryError
 from coalmine.result import AuditResult
 from coalmine.scores import Scores
 from coalmine.views import KnownOthers, KnownRounds
@@ -37,11 +36,13 @@ def conclude(
     caveats: Sequence[Caveat] = (),
     *,
     engine_decided: bool = False,
+    last: bool = True,
 ) -> AuditResult:
     """What a finished training's canaries prove; with what was recorded of it, and what else a reader must know.
 
     `training` None: a run of which only the statements matter, as in a study of hundreds. `engine_decided`: the canaries were
-    clients of another engine. They may never have sent anything, and nobody but the result would know.
+    clients of another engine. They may never have sent anything, and nobody but the result would know. With the files that are
+    written the run is finished, unless this is not the `last` word about it.
     """
     deciding, beside = scorer.deciding(), scorer.beside()
     result = proved(scorer, deciding, beside)
@@ -57,7 +58,7 @@ def conclude(
     about = {**training, **_hidden(result)}
     result = replace(result, training=plain(about), caveats=(*caveats, *result.caveats))
     if scorer.record.path is not None:
-        _write(scorer.record, result, deciding, beside)
+        _write(scorer.record, result, deciding, beside, last=last)
     return result
 
 
@@ -76,18 +77,30 @@ def proved(scorer: Scorer, deciding: Sequence[Measured], beside: Sequence[Measur
     )
 
 
-def write_training(record: Record, training: Mapping[str, Any], *, audited: bool) -> None:
-    """What was recorded of the training: the last file, with which a run is finished."""
-    about = {**training, "audited": audited}
-    record.write("training.json", (json.dumps(plain(about), indent=2, sort_keys=True) + "\n").encode())
+def finish(
+    record: Record, training: Mapping[str, Any], result: AuditResult | None = None, scores: Sequence[Scores] | None = None
+) -> None:
+    """The manifest, the page that prints its digest, and what was recorded of the training: with it a run is finished."""
+    about = {**training, "audited": result is not None}
+    last = (json.dumps(plain(about), indent=2, sort_keys=True) + "\n").encode()
+    record.seal("training.json", last)
+    if result is not None and (record.path is not None or scores is not None):
+        write_page(record, result, scores)
+    record.write("training.json", last)
 
 
-def _write(record: Record, result: AuditResult, deciding: Sequence[Measured], beside: Sequence[Measured]) -> None:
+def _write(
+    record: Record, result: AuditResult, deciding: Sequence[Measured], beside: Sequence[Measured], *, last: bool
+) -> None:
     record.write("scores.npz", _packed(deciding[0].scores))
     for each in (*deciding[1:], *beside):
         record.write(f"views/{_file(each.scores)}.npz", _packed(each.scores))
     record.write("result.json", result.to_json().encode())
-    write_page(record, result, [each.scores for each in (*deciding, *beside)])
+    scores = [each.scores for each in (*deciding, *beside)]
+    if last:
+        finish(record, result.training, result, scores)
+    else:
+        write_page(record, result, scores)
 
 
 def _packed(scores: Scores) -> bytes:
@@ -113,19 +126,29 @@ def _hidden(result: AuditResult) -> dict[str, float]:
     return {"hidden_by_the_others": max(others.epsilon - rounds.epsilon, 0.0)}
 
 
-def write_page(record: Record, result: AuditResult, scores: Sequence[Scores]) -> None:
-    """report.html of a result that is still in memory; or one line that says why there is none: the audit is in result.json."""
+def write_page(record: Record, result: AuditResult, scores: Sequence[Scores] | None) -> None:
+    """report.html of a result that is still in memory; a full disk is an error: `resume` goes on from here.
+
+    `scores` None: those of the directory.
+    """
+    page = make_page(record.path or Path(), result, scores)
+    if page is not None:
+        record.write("report.html", page)
+
+
+def make_page(path: Path, result: AuditResult, scores: Sequence[Scores] | None) -> bytes | None:
+    """The page of a result; or one line that says why there is none: the audit is in result.json."""
     try:
-        from coalmine.report.evidence import Evidence
+        from coalmine.report.evidence import Evidence, scores_of
         from coalmine.report.page import report
 
-        record.write("report.html", report(Evidence.of_run(record.path or Path(), result, scores)).encode())
-    except RunDirectoryError:  # the disk is full: the run is not finished, and `resume` goes on from here
-        raise
+        shown = scores_of(path, result) if scores is None else scores
+        return report(Evidence.of_run(path, result, shown)).encode()
     except ModuleNotFoundError as error:
         _no_page(f'it needs {error.name}; pip install "coalmine[report]"')
     except Exception as error:  # whatever it is, it is no reason to lose an audit
         _no_page(f"{type(error).__name__}, {error}")
+    return None
 
 
 def _no_page(why: str) -> None:

@@ -7,7 +7,7 @@ products: with the pool, then with directions that were never to be inserted. Ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,13 +19,14 @@ from coalmine.audit.spec import OF_THE_MODEL, AuditSpec
 from coalmine.canaries import TransformCanaries
 from coalmine.canaries.setup import CanarySetup
 from coalmine.contracts import Array, Canaries, Description, IndexArray, Observed, Participation, Projections, State, Vector
-from coalmine.estimators.anytime import anytime_gaps
+from coalmine.estimators.anytime import anytime_interval
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.views import ProjectionRow, Threat, WhitenedRounds, groups_of, project_row, round_scores
 from coalmine.views.power import LEAST_NOISE
 
 _HEAD = 3  # round, norm, amplitude
 _RUNNING = ("residual", "mean")  # kinds whose noise is new in every round
+_CLAIMS = 32  # of a run, while it goes on
 _MEASURED = ("epsilon_measured", "epsilon_estimated", "epsilon_at_most")
 
 
@@ -50,6 +51,9 @@ class Record(Protocol):
 
     def write(self, name: str, data: bytes) -> None:
         """A whole file."""
+
+    def seal(self, name: str, data: bytes) -> None:
+        """Fingerprints of all files, and of the last one, which comes next."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +88,9 @@ class MemoryRecord:
         return self.recorded
 
     def write(self, name: str, data: bytes) -> None:
+        """Nothing is written."""
+
+    def seal(self, name: str, data: bytes) -> None:
         """Nothing is written."""
 
 
@@ -168,12 +175,12 @@ class Recorder:
         row, last = self._see(vector, layer), np.array([rounds - 1])
         return self._projections(kind, layer, last, row.inner[None], np.array([row.norm]), np.ones(1))
 
-    def running_scores(self, record: Record, white: WhitenedRounds | None = None) -> Array:
-        """The standardised scores of all presentations so far, for the epsilon measured at any time."""
+    def running_scores(self, record: Record, white: WhitenedRounds | None = None) -> Iterator[Array]:
+        """By round, the standardised scores of all presentations so far, for the epsilon measured at any time."""
         kind = self._running
-        if kind is None or not record.has_rows(kind):
-            return np.zeros(0)
-        return np.concatenate([self.running_scores_of(int(row[0]), {kind: row}, white) for row in record.rows(kind)])
+        if kind is not None and record.has_rows(kind):
+            for row in record.rows(kind):
+                yield self.running_scores_of(int(row[0]), {kind: row}, white)
 
     def running_scores_of(self, number: int, rows: Mapping[str, Array], white: WhitenedRounds | None = None) -> Array:
         """Those of one round; where noise is correlated, of rows whitened up to it, in the order of rounds."""
@@ -212,7 +219,9 @@ class Recorder:
 
 
 class RunningEpsilon:
-    """What is known while a run goes on: epsilon claimed and measured so far."""
+    """What is known while a run goes on: epsilon claimed and measured so far. A round costs the same, however many there were:
+    of all scores their number and their sum are kept, and claims that differ in every round are computed `_CLAIMS` times.
+    """
 
     def __init__(self, spec: AuditSpec, description: Description, recorder: Recorder, record: Record):
         self._spec, self._description, self._recorder = spec, description, recorder
@@ -220,7 +229,9 @@ class RunningEpsilon:
         design = description.design
         self._white = None if design is None else WhitenedRounds(design, recorder.setup.schedule)
         self._gaps = None if self._white is None else self._white.gaps()
-        self._scores: Array = recorder.running_scores(record, self._white)
+        self._count, self._sum = 0, 0.0
+        for scores in recorder.running_scores(record, self._white):
+            self._add(scores)
 
     def after(self, number: int, rows: Mapping[str, Array]) -> dict[str, float]:
         """Epsilon claimed for a canary, and measured at any time, after this round.
@@ -228,17 +239,23 @@ class RunningEpsilon:
         Measured are a lower bound, an estimate and an upper bound, each bound at all times at once with the confidence of the
         audit, under a Gaussian shape.
         """
-        self._scores = np.concatenate([self._scores, self._recorder.running_scores_of(number, rows, self._white)])
+        self._add(self._recorder.running_scores_of(number, rows, self._white))
         found = {"epsilon_claimed": self._claim_after(number + 1)}
-        if self._scores.size:
-            confidence = self._spec.confidence
-            low, high = (sign * anytime_gaps(sign * self._scores, confidence)[-1] for sign in (1, -1))
-            gaps = np.maximum([low, self._scores.mean(), high], 0.0)
+        if self._count:
+            low, high = anytime_interval(self._count, self._sum, self._spec.confidence)
+            gaps = np.maximum([low, self._sum / self._count, high], 0.0)
             found |= zip(_MEASURED, gaussian_epsilon(0.0, 1.0, gaps, 1.0, self._spec.delta).tolist(), strict=True)
         return {name: value for name, value in found.items() if np.isfinite(value)}
 
+    def _add(self, scores: Array) -> None:
+        self._count += scores.size
+        self._sum = float(np.cumsum(np.concatenate([[self._sum], scores]))[-1])  # in order, as `anytime_gaps` adds them up
+
     def _claim_after(self, done: int) -> float:
-        """The claim for a canary whose rounds are known, as they are to what is measured, had the run ended here."""
+        """The claim for a canary whose rounds are known, as they are to what is measured, had the run ended here.
+
+        NaN where it would be another one in every round and this is none of those that are looked at.
+        """
         if self._description.noise is None:
             return float("inf")
         schedule = self._recorder.setup.schedule
@@ -247,6 +264,9 @@ class RunningEpsilon:
             gap = moved * float(self._gaps[done - 1]) / max(self._description.noise.accounted, np.finfo(float).tiny)
             return float(gaussian_epsilon(0.0, 1.0, gap, 1.0, self._spec.delta))
         pattern = schedule.pattern.until(done, schedule.rounds)
+        every = -(-schedule.rounds // _CLAIMS)
+        if pattern not in self._claimed and done % every and done != schedule.rounds and len(self._claimed) > 1:
+            return float("nan")
         if pattern not in self._claimed:
             relation = "replace-one" if self._recorder.setup.replace else None
             claim = accounting.claim_of(
@@ -264,8 +284,8 @@ def in_words(record: Mapping[str, Any], accuracy: float | None = None) -> str:
     parts.append(f"clip {record['clip_norm']:.3g}")
     if "epsilon_claimed" in record:
         parts.append(f"ε claimed {record['epsilon_claimed']:.3g}")
-    if "epsilon_measured" in record:
-        parts.append(f"measured ≥ {record['epsilon_measured']:.3g}")
+    if record.get("epsilon_estimated") is not None:  # the verdict's "about"; its "at least" is another number
+        parts.append(f"about {record['epsilon_estimated']:.3g}")
     return " · ".join(parts)
 
 

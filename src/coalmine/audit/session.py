@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coalmine.audit.conclude import conclude, write_training
+from coalmine.audit.conclude import conclude, finish
 from coalmine.audit.conforming import STATE, Clients, make_battery, with_canaries
 from coalmine.audit.observe import Record, Recorder, RunningEpsilon, with_schedule
 from coalmine.audit.score import Scorer
@@ -103,15 +103,25 @@ class Session:
         caveats: Sequence[Caveat] = (),
         stated: Claim | None = None,
         setup: CanarySetup | None = None,
+        last: bool = True,
     ) -> AuditResult | None:
-        """The result, its files and its page; None without canaries. `setup` is as it was, where an engine decided it."""
-        result = None
-        if self.recorder is not None:
-            if setup is not None:
-                self.recorder = with_schedule(self.recorder, setup)
-            result = conclude(self.scorer(parameters, stated), training, caveats, engine_decided=setup is not None)
-        write_training(self.record, training if result is None else result.training, audited=result is not None)
-        return result
+        """The result, its files and its page; None without canaries. `setup` is as it was, where an engine decided it.
+
+        With this the run is finished, unless it is not the `last` word: then `finish` follows.
+        """
+        if self.recorder is None:
+            if last:
+                finish(self.record, training)
+            return None
+        if setup is not None:
+            self.recorder = with_schedule(self.recorder, setup)
+        return conclude(self.scorer(parameters, stated), training, caveats, engine_decided=setup is not None, last=last)
+
+    def finish(self, result: AuditResult | None, training: Mapping[str, Any]) -> None:
+        """A result to whose training something was added, in the place of the one before; with this the run is finished."""
+        if result is not None:
+            self.record.write("result.json", result.to_json().encode())
+        finish(self.record, training, result)
 
     def scorer(self, parameters: Vector, stated: Claim | None = None) -> Scorer:
         """All that the canaries saw, to be scored."""

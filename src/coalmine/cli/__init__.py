@@ -2,7 +2,7 @@
 
 Results go to standard output (`--json`: one JSON document and nothing else), progress and errors to standard error.
 Exit codes: 0 consistent or done, 1 violated or not the mechanism that was claimed (or a failed self-test), 2 usage,
-3 inconclusive (`check` only), 4 broken input (or a fault of this program).
+3 inconclusive or unverified (`check`, `verify`), 4 broken input (or a fault of this program).
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from coalmine.cli import grouping, inference, pages, papers, statistics, zoo
+from coalmine.cli import crafting, grouping, inference, local, pages, papers, statistics, sweeping, zoo
 from coalmine.cli.speech import BROKEN, INTERRUPTED, USAGE, VIOLATED, AsJson, Quiet
 from coalmine.cli.speech import say as _say
 from coalmine.cli.speech import show as _show
@@ -28,9 +28,8 @@ Hooks = Annotated[
 
 app = typer.Typer(
     name="coalmine",
-    help="Measures what differentially private training really leaks.",
+    help="Is your DP implementation right? Tests what private training does, and measures what it leaks.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -50,7 +49,7 @@ def about(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Measures what differentially private training really leaks."""
+    """Is your DP implementation right? Tests what private training does, and measures what it leaks."""
 
 
 @app.command()
@@ -63,7 +62,12 @@ def run(
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files; default: COALMINE_DATA.")] = None,
     workers: Workers = None,
     hook: Hooks = None,
-    engine: Annotated[str, typer.Option(help="embedded, or flower: the same on Flower's simulation.")] = "embedded",
+    engine: Annotated[str, typer.Option(help="embedded, ray (more machines) or flower; the result is the same.")] = "embedded",
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster, as HOST:PORT; default: this machine.")] = None,
+    reference: Annotated[
+        bool | None,
+        typer.Option("--reference/--no-reference", help="After the verdict, train the same without noise and canaries."),
+    ] = None,
     secret_seed: Annotated[int | None, typer.Option(help="For tests only: a run that can be repeated is not private.")] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -78,13 +82,15 @@ def run(
     from coalmine.cli import options
     from coalmine.cli.engines import trainer
 
-    train = trainer(engine)
-    settings = options.run_config(config, changes or [], data_dir, workers)
+    train = trainer(engine, address)
+    asked = [] if reference is None else [f"run.reference={str(reference).lower()}"]
+    settings = options.run_config(config, [*(changes or []), *asked], data_dir, workers)
     where = out if out is not None else options.free_directory(config)
     _say(f"run directory: {where}", quiet)
+    first = _Verdict(as_json, quiet)
     with _interruptible(where):
-        finished = train(settings, where, secret_seed=secret_seed, hooks=hook or (), quiet=quiet)
-    _finish(finished, as_json, quiet)
+        finished = train(settings, where, secret_seed=secret_seed, hooks=hook or (), quiet=quiet, verdict=first)
+    _finish(finished, as_json, quiet, first)
 
 
 @app.command()
@@ -103,21 +109,27 @@ def resume(
     """
     from coalmine.training import resume as go_on
 
+    first = _Verdict(as_json, quiet)
     with _interruptible(directory):
-        finished = go_on(directory, workers=workers, hooks=hook or (), quiet=quiet)
-    _finish(finished, as_json, quiet)
+        finished = go_on(directory, workers=workers, hooks=hook or (), quiet=quiet, verdict=first)
+    _finish(finished, as_json, quiet, first)
 
 
+app.command()(sweeping.sweep)
 app.command()(statistics.estimate)
 app.command()(statistics.plan)
 app.command()(statistics.account)
 app.command()(statistics.check)
 app.command()(grouping.group)
 app.command()(inference.infer)
+app.command()(crafting.craft)
 app.command()(pages.report)
 app.command()(pages.compare)
+app.command()(pages.verify)
 app.command()(zoo.zoo)
 app.command()(papers.reproduce)
+app.command()(local.serve)
+app.command()(local.doctor)
 
 
 @app.command()
@@ -156,7 +168,7 @@ def main() -> NoReturn:
         _fail(": ".join(str(part) for part in (error.strerror or error, error.filename) if part), BROKEN)
     except ModuleNotFoundError as error:
         needs = {
-            **dict.fromkeys(("torch", "safetensors", "pydantic", "tomli", "tomli_w"), ("training", "train")),
+            **dict.fromkeys(("torch", "safetensors", "pydantic", "tomli_w"), ("training", "train")),
             **dict.fromkeys(("matplotlib", "jinja2", "markupsafe"), ("a report", "report")),
         }
         if error.name not in needs:
@@ -168,6 +180,8 @@ def main() -> NoReturn:
     except Exception as error:  # a fault of ours must not look like a violation, which Python's own exit code 1 would
         if os.environ.get("COALMINE_TRACEBACK"):
             raise
+        if "DefaultCPUAllocator" in str(error):  # torch has no class of its own for it
+            _fail("not enough memory for this model; use smaller layers, or batches.", BROKEN)
         text = (
             f"internal error, {type(error).__name__}: {error}. Please report it; COALMINE_TRACEBACK=1 shows where it happened."
         )
@@ -187,13 +201,38 @@ def _interruptible(directory: Path) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _finish(finished: Any, as_json: bool, quiet: bool) -> None:
+class _Verdict:
+    """Shows an audit before the comparison without noise begins; of that, what it adds is shown at the end."""
+
+    def __init__(self, as_json: bool, quiet: bool):
+        self.shown, self._as_json, self._quiet = False, as_json, quiet
+
+    def __call__(self, finished: Any) -> None:
+        if not self._as_json:  # one document, at the end
+            _show(finished, False)
+            self.shown = True
+        _say("for comparison, the same without noise and canaries follows; --no-reference leaves it out", self._quiet)
+
+
+def _finish(finished: Any, as_json: bool, quiet: bool, first: _Verdict) -> None:
     """What a run ended with, and where its page is; a violation is an exit code."""
-    _show(finished, as_json)
+    if first.shown:
+        _show_learned(finished.training)
+    else:
+        _show(finished, as_json)
     if (finished.directory / "report.html").is_file():
         _say(f"report: {finished.directory / 'report.html'}", quiet)
+    if finished.digest is not None:
+        _say(f"digest: {finished.digest} (keep it: `coalmine verify DIR --digest …` shows whether a file was edited)", quiet)
     if finished.result is not None and finished.result.verdict is not None and finished.result.verdict.failed:
         raise typer.Exit(VIOLATED)
+
+
+def _show_learned(training: Any) -> None:
+    from coalmine.contracts.training_sentences import training_words
+
+    if said := training_words(training).get("learned"):
+        typer.echo(f"{'learned':<14}{said}")
 
 
 def _fail(text: str, code: int) -> NoReturn:

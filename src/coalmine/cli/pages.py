@@ -1,11 +1,12 @@
-"""The verbs that make pages of finished audits: `report` and `compare`."""
+"""The verbs that read finished audits: `report`, `compare` and `verify`."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from coalmine.cli.speech import AsJson, Quiet, say, show
+from coalmine.cli.speech import BROKEN, INCONCLUSIVE, AsJson, Quiet, say, show
 
 
 def report(
@@ -68,3 +69,33 @@ def compare(
         output.write_text(found.to_html(), encoding="utf-8")
         say(f"wrote {output}", quiet)
     show(found, as_json)
+
+
+def verify(
+    source: Annotated[Path, typer.Argument(help="The directory of a finished run, or a result file.", metavar="DIR")],
+    digest: Annotated[str | None, typer.Option(help="The digest that the run's last line and its report print.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Whether the files of a finished run are those that the run wrote.
+
+    Without --digest only accidents are noticed: whoever edits a file on purpose can write the manifest anew.
+
+    \b
+    Exit codes:
+      0   the files are those of the manifest, and the digest, if one was given, is the manifest's
+      3   unverified: there is no manifest to compare with
+      4   a file was changed, removed or added, or the digest is another one
+
+    \b
+    Example:
+      coalmine verify runs/first
+    """
+    from coalmine import manifest
+
+    found = manifest.verify(source, digest)
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), indent=2))
+    elif not quiet or found.status != "intact":
+        typer.echo(found.sentence)
+    raise typer.Exit({"intact": 0, "unverified": INCONCLUSIVE, "damaged": BROKEN}[found.status])

@@ -11,6 +11,7 @@ from coalmine.cli.speech import VIOLATED, AsJson, Quiet
 from coalmine.cli.speech import say as _say
 from coalmine.cli.speech import show as _show
 
+_MANY = 200_000  # canaries; beyond this a plan takes longer
 _LARGE_FILE = 20_000_000  # bytes; beyond this reading takes seconds, which is worth a word
 
 Delta = Annotated[float, typer.Option(help="Delta of the privacy statement; 1/population**1.1 is customary.")]
@@ -157,7 +158,7 @@ def plan(
     if claim is None or delta is None:
         raise ValueError("give --claim and --delta, the statement to be tested; or --strategy, to compare strategies of noise.")
     design = options.design(canaries, held_out, family)
-    _say("planning by simulation, a few seconds", quiet)
+    _say(f"planning by simulation, {'up to a minute' if (canaries or 0) > _MANY else 'a few seconds'}", quiet)
     _show(make_plan(claim, delta=delta, design=design, confidence=confidence), as_json)
 
 

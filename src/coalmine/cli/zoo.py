@@ -26,15 +26,17 @@ def zoo(
       coalmine zoo half-noise reused-noise --seeds 5
       coalmine zoo
     """
-    from coalmine import _validate
-    from coalmine.cli import options
-    from coalmine.progress import track
-    from coalmine.zoo import audit_all, listing
-    from coalmine.zoo.page import page
+    from coalmine.zoo import listing
 
     if only_list:
         show(listing(names or ()), as_json)
         return
+    from coalmine import _validate
+    from coalmine.cli import options
+    from coalmine.progress import track
+    from coalmine.zoo import audit_all
+    from coalmine.zoo.page import page
+
     listing(names or ())  # what is not allowed is said before there is a directory
     for name, count, least in (("seeds", seeds, 1), ("correct", correct, 0), ("workers", workers, 1)):
         _validate.whole(name, count, least=least)

@@ -82,7 +82,8 @@ class Trainer:
         begin = np.ascontiguousarray(parameters, np.float32)
         if begin.shape != (self.model.dim,):
             raise ValueError(f"parameters of shape {begin.shape} do not fit {self.model.name}, which has {self.model.dim:,}.")
-        if self._stacked is None:
+        soft = any(examples.targets.dtype.kind == "f" for examples in cohort)  # probabilities of classes
+        if self._stacked is None or soft:
             for examples, rng in zip(cohort, rngs, strict=True):
                 yield self._alone(begin, examples, rng)
         else:

@@ -2,6 +2,7 @@
 
     check.py            what a check is, and what it is fed with
     residual.py         from a round to its noise, made standard normal by the description
+    by_round.py         numbers of every round in bounded memory
     totals.py           what several checks remember together
     laws.py             laws of the statistics under the description
     noise_scale.py      the standard deviation: in all, by round, by layer, by coordinate

@@ -97,12 +97,13 @@ class Battery:
 
     def _by_round(self) -> tuple[tuple[float, ...], int]:
         """The noise multiplier by round, or by blocks of rounds where there are many."""
-        told, rows = self.subject.description.noise, self._memories.get("noise-by-round", {}).get("rows", np.zeros((0, 4)))
-        if told is None or not rows.shape[0] or rows[:, 3].any():
+        told = self.subject.description.noise
+        rows = self._memories.get("noise-by-round", {}).get("by_round", np.zeros((0, 4)))
+        if told is None or not rows.shape[0] or rows[:, 2].any():
             return (), 1
         size = -(-rows.shape[0] // _POINTS)
         blocks = [rows[start : start + size].sum(axis=0) for start in range(0, rows.shape[0], size)]
-        return tuple(float(told.multiplier * np.sqrt(block[1] / block[2])) for block in blocks), size
+        return tuple(float(told.multiplier * np.sqrt(block[0] / block[1])) for block in blocks), size * int(rows[0, -1])
 
 
 def _sides(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

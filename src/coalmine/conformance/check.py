@@ -92,8 +92,15 @@ class Round:
     denominator: float  # by which the description divides
     noise: RoundNoise | None = None
     total: Array | None = None  # the sum of all contributions
-    canaries: Array | None = None  # the canaries' part of it
+    part: Array | None = None  # the canaries' part of it, over `scale`: as it was seen, so that it is not copied
+    scale: float = 1.0
     bare: Array | None = None  # noise that the mechanism adds to the clients alone, as `noise.values`
+    again: Array | None = None  # noise that it adds to the same sum under another secret
+
+    @property
+    def clients(self) -> Array | None:
+        """The clients' part of the sum of all contributions."""
+        return self.total if self.total is None or self.part is None else self.total - self.part * self.scale
 
     @property
     def shaped(self) -> RoundNoise | None:

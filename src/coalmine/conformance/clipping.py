@@ -169,10 +169,10 @@ class CanariesWhole:
             worst_one = float(np.abs(shares - 1).max())
             if not worst_one <= memory["own"][0]:
                 memory["own"] = np.array([worst_one, seen.seen.round], dtype=np.float64)
-        if noise is None or noise.at_least or seen.canaries is None:
+        if noise is None or noise.at_least or seen.part is None:
             return
-        length = float(np.einsum("i,i->", seen.canaries, seen.canaries))
-        inner = float(np.einsum("i,i->", noise.values, seen.canaries))
+        length = float(np.einsum("i,i->", seen.part, seen.part)) * seen.scale**2
+        inner = float(np.einsum("i,i->", noise.values, seen.part)) * seen.scale
         memory["sums"] += [inner, inner / max(noise.spread, 1e-12), length, canaries.indices.size]
 
     def _fitted(self, memory: Memory, shares: Array, subject: Subject, spread: float) -> None:

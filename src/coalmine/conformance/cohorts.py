@@ -9,6 +9,8 @@ clients of a round that were     mean N q² for each pair of rounds
 there so many rounds before
 sizes over the rounds            normal, with their trend; thirds of the rounds binomial
 pairs of rounds, of clients      `cohort_pairs`
+clients that the same code       hypergeometric in every round, bounded by Hoeffding (1963, Theorem 4 and section 6)
+draws under another secret
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from coalmine.conformance import by_round
 from coalmine.conformance.check import Check, Memory, Round, Subject, found
 from coalmine.conformance.cohort_pairs import kept, nothing, pair_tails
 from coalmine.conformance.laws import Tail, binomial, chi_square, normal, worst
@@ -58,8 +61,9 @@ class Cohorts:
             "overlaps": np.zeros(LAGS),
             "canaries": np.zeros(subject.pool, np.int32),
             "who": nothing(subject.population),
-            "each": np.zeros(0),  # the size of every round
+            "by_round": by_round.empty(1),  # the sizes
             "broken": np.zeros(2),  # draws against the constraint, the round of the last one
+            "again": np.zeros(3),  # draws under another secret, how many of them are in the cohort, and how many are expected
         }
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
@@ -81,8 +85,12 @@ class Cohorts:
         memory["history"][unique] |= np.uint32(1)
         memory["times"][unique] += 1
         memory["last"][unique] = number
+        if seen.seen.cohort_again is not None:
+            other = np.unique(seen.seen.cohort_again)
+            both = np.intersect1d(unique, other, assume_unique=True).size
+            memory["again"] += [other.size, both, other.size * unique.size / subject.population]
         memory["who"] = kept(memory["who"], unique, subject.population)
-        memory["each"] = np.append(memory["each"], float(cohort.size))
+        memory["by_round"] = by_round.appended(memory["by_round"], [float(cohort.size)])
         memory["sizes"] += [1, cohort.size, float(cohort.size) ** 2]
 
     def _against(self, memory: Memory, cohort: Any, number: int, subject: Subject) -> int:
@@ -114,6 +122,7 @@ class Cohorts:
             claimed = sampling.rate * subject.population
             tails += _by_chance(memory, sampling, subject.population, rounds, places, squares)
             tails += pair_tails(memory["who"], subject.population, sampling) if 0 < sampling.rate < 1 else []
+            tails += _drawn_again(*memory["again"].tolist())
         return found(self.key, worst(tails), claimed=claimed, measured=places / rounds)
 
 
@@ -130,6 +139,20 @@ def _canaries(memory: Memory, subject: Subject) -> Tail:
     most = subject.canaries.constraint(subject.rounds).most
     times = memory["canaries"]
     return Tail(0.0, "less", f"canary {int(times.argmax())}") if times.size and times.max() > most else Tail(1.0)
+
+
+def _drawn_again(draws: float, common: float, expected: float) -> list[Tail]:
+    """Too many clients that the same code draws under another secret: who takes part can be computed without it.
+
+    Each round's number in common is hypergeometric; exp(-n KL(share, mean share)) bounds the tail of their sum.
+    """
+    if not 0 < expected < draws:
+        return []
+    share, mean = common / draws, expected / draws
+    if share <= mean:
+        return [Tail(1.0)]
+    distance = share * math.log(share / mean) + (0.0 if share >= 1 else (1 - share) * math.log((1 - share) / (1 - mean)))
+    return [Tail(math.exp(-draws * distance), "less", "cohorts drawn again under another secret")]
 
 
 def _period(number: int, constraint: PerPeriod) -> int:
@@ -150,7 +173,8 @@ def _by_chance(memory: Memory, sampling: Sampling, population: int, rounds: floa
         if variance >= _ENOUGH:
             spread = (squares - 2 * mean * places + rounds * mean**2) / variance
             tails.append(_scaled(spread, rounds, 2 + (1 - 6 * rate * (1 - rate)) / variance, "sizes of cohorts"))
-            tails += _over_time(memory["each"], population, rate)
+            sizes = by_round.full(memory["by_round"])  # those of several rounds are one of as many times the clients
+            tails += _over_time(sizes[:, 0], population * int(sizes[0, 1]), rate)
     return [*tails, *_by_client(memory, rate, population, rounds, fixed), *_overlaps(memory, rate, population, rounds, fixed)]
 
 

@@ -3,8 +3,9 @@
 Seeds are 0 … 1000 and a few favourites, the run's public seed, the round's number, and sums and pairs of these. Generators are
 those of NumPy, of Python, and of PyTorch and JAX where they are loaded: a library that is not loaded has not made the noise.
 
-A key that nobody guesses but its owner shows where the same round is released once more under another secret, as the trainer
-does with the last round's clients alone: the two noises must be independent.
+A key that nobody guesses but its owner shows where the last round is released once more under another secret, as the trainer
+does with its clients alone and with the very same sum (whose noise a seed that is made of the sum repeats): the noises must be
+independent.
 """
 
 from __future__ import annotations
@@ -123,16 +124,17 @@ class NoiseUnpredictable:
         return needs_noise(subject) or ("few-coordinates" if subject.dim < NUMBERS else None)
 
     def init(self, subject: Subject) -> Memory:
-        """The largest cosine, its round, what was guessed; how many guesses; the cosine under another secret, of how many."""
-        return {"largest": np.zeros(2), "tried": np.zeros(1), "guess": np.zeros(80, np.uint8), "secrets": np.zeros(2)}
+        """The largest cosine, its round, what was guessed; how many guesses; cosines under other secrets, of how many."""
+        return {"largest": np.zeros(2), "tried": np.zeros(1), "guess": np.zeros(80, np.uint8), "others": np.zeros((2, 2))}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
         noise = seen.shaped
         if noise is None or noise.values.size != subject.dim:
             return
-        if seen.bare is not None:
-            memory["secrets"] = np.array([_cosine(noise.values, seen.bare), seen.bare.size])
+        for place, other in enumerate((seen.bare, seen.again)):
+            if other is not None:
+                memory["others"][place] = _cosine(noise.values, other), other.size
         parts = _unit([noise.values[start : start + NUMBERS] for start in _starts(subject)])
         number, torch, jax = seen.seen.round, "torch" in sys.modules, sys.modules.get("jax")
         tables = [_table(torch), _of_the_round(number, subject.seed, torch)]
@@ -156,12 +158,13 @@ class NoiseUnpredictable:
         largest, number = memory["largest"]
         said = memory["guess"].tobytes().decode(errors="replace").strip()
         tails = [Tail(min(1.0, tried * cosine(float(largest), NUMBERS)), where=f"round {int(number) + 1}: {said}")]
-        same, dim = memory["secrets"].tolist()
-        if dim:
-            tails.append(Tail(cosine(same, int(dim)), where="the last round, released under another secret"))
-        if dim and tails[1].p_value < tails[0].p_value:
-            largest = same
-        return found(self.key, worst(tails), claimed=0.0, measured=float(largest), guesses=int(tried))
+        cosines = [float(largest)]
+        for (same, dim), what in zip(memory["others"].tolist(), ("clients alone", "sum"), strict=True):
+            if dim:
+                tails.append(Tail(cosine(same, int(dim)), where=f"the last round's {what}, released under another secret"))
+                cosines.append(same)
+        nearest = min(range(len(tails)), key=lambda place: tails[place].p_value)
+        return found(self.key, worst(tails), claimed=0.0, measured=cosines[nearest], guesses=int(tried))
 
 
 def _starts(subject: Subject) -> list[int]:

@@ -35,12 +35,17 @@ def worst(tails: Sequence[Tail]) -> Tail:
 
     Where one of them clearly says "less", so does the whole: noise that is missing somewhere is not made up for elsewhere.
     """
+    return least_likely(tails, len(tails))
+
+
+def least_likely(tails: Sequence[Tail], tried: int) -> Tail:
+    """The same where only the least likely of so many are known, of each side."""
     if not tails:
         return Tail(1.0)
     found = min(tails, key=lambda tail: (tail.p_value, _ORDER[tail.side]))
-    less = [tail for tail in tails if tail.side == "less" and tail.p_value <= _CLEAR / len(tails)]
+    less = [tail for tail in tails if tail.side == "less" and tail.p_value <= _CLEAR / tried]
     side, where = (less[0].side, less[0].where) if less and found.side == "more" else (found.side, found.where)
-    return Tail(min(1.0, found.p_value * len(tails)), side, where)
+    return Tail(min(1.0, found.p_value * tried), side, where)
 
 
 def both_sides(lower: float, upper: float, where: str | None = None, *, lower_only: bool = False) -> Tail:

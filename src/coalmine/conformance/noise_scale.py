@@ -7,21 +7,25 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
 
+from coalmine.conformance import by_round
 from coalmine.conformance.check import FAMILY, Check, Memory, Round, Subject, found, needs_noise
 from coalmine.conformance.laws import (
     Tail,
     binomial,
     both_sides,
     chi_square,
+    least_likely,
     normal,
     normal_score,
     noticed_factor,
     spread_interval,
     worst,
 )
-from coalmine.conformance.residual import layers_of
+from coalmine.conformance.residual import BLOCK, layers_of, window
 from coalmine.contracts import Array, Finding, NotTested
 
+_MOVED = ("unmoved", "little moved", "much moved", "most moved, a tenth", "most moved, a hundredth", "most moved, a thousandth")
+_MOST, _SAMPLED = (0.9, 0.99, 0.999), 4096  # where the last three begin, by so many coordinates
 _SHARES = (0.001, 0.01, 0.1, 0.9, 0.99, 0.999)  # of coordinates that a chi-square leaves below
 
 
@@ -73,40 +77,47 @@ class NoiseByRound:
         return needs_noise(subject)
 
     def init(self, subject: Subject) -> Memory:
-        """By round: its number, the sum of squares, of how many, whether they may hold more than the noise."""
-        return {"rows": np.zeros((0, 4))}
+        """By round: the sum of squares, of how many, whether they may hold more than the noise; the least likely rounds."""
+        return {"by_round": by_round.empty(3), "extremes": np.array([[1.0, 0], [1.0, 0]])}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
         if seen.noise is not None:
             moments = seen.noise.moments
-            row = [seen.seen.round, moments.totals[1], moments.count, float(seen.noise.at_least)]
-            memory["rows"] = np.vstack([memory["rows"], [row]])
+            total, count = float(moments.totals[1]), moments.count
+            memory["by_round"] = by_round.appended(memory["by_round"], [total, count, float(seen.noise.at_least)])
+            for side, tail in enumerate(chi_square(total, count)):
+                if tail < memory["extremes"][side, 0]:
+                    memory["extremes"][side] = tail, seen.seen.round
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst of the three."""
-        rows = memory["rows"]
+        rows = memory["by_round"]
         if rows.shape[0] < 2:
             return NotTested(self.key, "one-round" if rows.size else "noise-too-small")
-        lower_only = bool(rows[:, 3].any())
-        single = [
-            both_sides(*chi_square(total, count), f"round {int(number) + 1}", lower_only=lower_only)
-            for number, total, count, _ in rows
-        ]
-        tails = [worst(single)]
+        lower_only = bool(rows[:, 2].any())
+        tails = [self._single(memory, lower_only, int(rows[:, 3].sum()))]
         if not lower_only:
-            scores = np.array([normal_score(total, count) for _, total, count, _ in rows])
+            scores = np.array([normal_score(total, count) for total, count, *_ in rows])
             slope = np.arange(scores.size) - (scores.size - 1) / 2
-            side = single[int(np.argmax(np.abs(scores)))].side
+            furthest_one = int(np.argmax(np.abs(scores)))
+            side = both_sides(*chi_square(*rows[furthest_one, :2])).side
             tails.append(both_sides(*chi_square(float(np.square(scores).sum()), scores.size)))
             tails[-1] = Tail(tails[-1].p_value, side)
             tails.append(normal(float(slope @ scores / np.linalg.norm(slope)), "over the rounds"))
-        spreads = np.sqrt(rows[:, 1] / rows[:, 2])
+        spreads = np.sqrt(rows[:, 0] / rows[:, 1])
         told = subject.description.noise
         assert told is not None
         furthest = float(spreads[int(np.argmax(np.abs(np.log(np.maximum(spreads, 1e-12)))))])
         measured = None if lower_only else told.multiplier * furthest
         return found(self.key, worst(tails), claimed=told.multiplier, measured=measured)
+
+    def _single(self, memory: Memory, lower_only: bool, rounds: int) -> Tail:
+        """The least likely round of all."""
+        (low, first), (high, second) = memory["extremes"].tolist()
+        less = both_sides(low, 1.0, f"round {int(first) + 1}", lower_only=lower_only)
+        more = both_sides(1.0, high, f"round {int(second) + 1}")
+        return least_likely([less] if lower_only else [less, more], rounds)
 
 
 class NoiseByLayer:
@@ -170,8 +181,9 @@ class NoiseByCoordinate:
         return needs_noise(subject)
 
     def init(self, subject: Subject) -> Memory:
-        """Squares and numbers of coordinates that the sum does not move, moves little, moves much; with canaries, without."""
-        return {"moved": np.zeros((2, 3)), "bare": np.zeros((2, 3)), "at_least": np.zeros(1)}
+        """Squares and numbers of coordinates by how much the sum moves them; with canaries, and without."""
+        classes = len(_MOVED)
+        return {"by_size": np.zeros((2, classes)), "bare_by_size": np.zeros((2, classes)), "at_least": np.zeros(1)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round; squares by coordinate are in `totals`."""
@@ -181,9 +193,9 @@ class NoiseByCoordinate:
         memory["at_least"] += float(noise.at_least)
         if seen.total is None:
             return
-        memory["moved"] += _by_size(noise.values, seen.total)
-        if seen.bare is not None:
-            memory["bare"] += _by_size(seen.bare, seen.total - (0.0 if seen.canaries is None else seen.canaries))
+        memory["by_size"] += _by_size(noise.values, seen.total)
+        if seen.bare is not None and (clients := seen.clients) is not None:
+            memory["bare_by_size"] += _by_size(seen.bare, clients)
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst of all."""
@@ -192,8 +204,8 @@ class NoiseByCoordinate:
             return NotTested(self.key, "noise-too-small")
         lower_only = bool(memory["at_least"][0])
         tails = [*self._extremes(squares, rounds, lower_only), *self._shares(squares, rounds, lower_only)]
-        for kept, how in (("moved", ""), ("bare", ", without canaries")):
-            for name, total, size in zip(("unmoved", "little moved", "much moved"), *memory[kept], strict=True):
+        for kept, how in (("by_size", ""), ("bare_by_size", ", without canaries")):
+            for name, total, size in zip(_MOVED, *memory[kept], strict=True):
                 if size:
                     tails.append(both_sides(*chi_square(total, size), f"coordinates {name}{how}", lower_only=lower_only))
         silent = int(np.count_nonzero(squares < 1e-12 * rounds))
@@ -216,17 +228,27 @@ class NoiseByCoordinate:
 
 
 def _by_size(noise: Array, total: Array) -> list[Array]:
-    """Squares and numbers of coordinates by how much the sum moves them: not at all, less than on average, more."""
-    size, squares = np.abs(total), np.square(noise)
-    moved, much = size > 0, size > size.mean()
-    found = []
-    for weights in (squares, np.ones(1)):
-        of_all, of_moved, of_much = (
-            float(np.einsum("i,i->", np.broadcast_to(weights, mask.shape), mask.astype(np.float64)))
-            for mask in (np.ones_like(moved), moved, much)
-        )
-        found.append(np.array([of_all - of_moved, of_moved - of_much, of_much]))
-    return found
+    """Squares and numbers of coordinates by how much the sum moves them: not at all, less than on average, more; most of all.
+
+    Where the most moved tenth, hundredth and thousandth begin is read off a part of the coordinates: any bound would do.
+    """
+    blocks = [slice(start, start + BLOCK) for start in range(0, total.size, BLOCK)]
+    average = sum(float(np.abs(total[block]).sum()) for block in blocks) / total.size
+    edges = np.quantile(np.abs(total[window(total.size, _SAMPLED)]), _MOST)
+    sums, counts = np.zeros(len(_MOVED)), np.zeros(len(_MOVED))
+    for block in blocks:  # so that all steps happen in the cache
+        size, squares = np.abs(total[block]), np.square(noise[block])
+        for place, mask in ((0, size == 0), (2, size > average)):
+            counts[place] += np.count_nonzero(mask)
+            sums[place] += float(np.einsum("i,i->", squares, mask.astype(np.float64))) if mask.any() else 0.0
+        sums[1] += float(squares.sum())
+        most = np.flatnonzero(size > edges[0])
+        for place, edge in enumerate(edges, start=3):
+            most = most[size[most] > edge]
+            counts[place] += most.size
+            sums[place] += float(squares[most].sum())
+    counts[1], sums[1] = total.size - counts[0] - counts[2], sums[1] - sums[0] - sums[2]
+    return [sums, counts]
 
 
 SCALE: tuple[Check, ...] = (NoiseScale(), NoiseByRound(), NoiseByLayer(), NoiseByCoordinate())

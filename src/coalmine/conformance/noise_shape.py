@@ -30,6 +30,7 @@ from coalmine.conformance.residual import BLOCK, layers_of, window
 from coalmine.contracts import Array, Finding, NotTested
 
 BOUNDS = np.array([0.01, 0.1, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0])  # of |z|
+_ROUNDS = 4  # of which it is said how much their moments vary
 FEWEST = 100  # coordinates of which moments are looked at
 SORTED = 1 << 16  # coordinates whose values are compared in a round
 GRAIN = 2.0**-24  # standard deviations: nearer values count as one
@@ -38,7 +39,10 @@ _SINGLE = 2.0**-23 / math.pi  # the same for |values| in single precision, whose
 
 
 class NoiseGaussian:
-    """Third and fourth moment, the largest |z|, and how many |z| lie beyond ten bounds."""
+    """Third and fourth moment, the largest |z|, how many |z| lie beyond ten bounds, and fourth moments that vary too little.
+
+    The last finds the same numbers in another order and scale in every round: each round alone is Gaussian.
+    """
 
     key: ClassVar[str] = "noise-gaussian"
 
@@ -48,7 +52,8 @@ class NoiseGaussian:
 
     def init(self, subject: Subject) -> Memory:
         """Sums of scores, their number, coordinates, the largest |z|, and counts beyond the bounds."""
-        return {"sums": np.zeros(4), "largest": np.zeros(1), "beyond": np.zeros(BOUNDS.size), "fourth": np.zeros(1)}
+        sums = {"sums": np.zeros(4), "largest": np.zeros(1), "beyond": np.zeros(BOUNDS.size), "fourth": np.zeros(1)}
+        return {**sums, "alike": np.zeros(3)}  # scores of the fourth moment: number, sum, sum of squares
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
@@ -60,7 +65,9 @@ class NoiseGaussian:
         variance = max(second / count - mean**2, 1e-12 * second / count)  # a constant vector has none
         skew = (third / count - 3 * mean * second / count + 2 * mean**3) / variance**1.5
         tails = (fourth / count - 4 * mean * third / count + 6 * mean**2 * second / count - 3 * mean**4) / variance**2
-        memory["sums"] += [skewness_score(skew, count), kurtosis_score(tails, count), 1.0, count]
+        score = kurtosis_score(tails, count)
+        memory["sums"] += [skewness_score(skew, count), score, 1.0, count]
+        memory["alike"] += [1.0, score, score**2]
         memory["fourth"] += tails
         beyond, largest = _counts(noise.values, noise.spread)
         memory["beyond"] += beyond
@@ -79,6 +86,10 @@ class NoiseGaussian:
         above = count * cosine(min(largest / math.sqrt(dim), 1.0), int(dim))
         below = math.exp(-count * float(normal_mass(largest)))
         tails.append(Tail(min(1.0, 2 * min(above, below)), where="largest |z|"))
+        many, total, squares = memory["alike"].tolist()
+        if many >= _ROUNDS:
+            varied = max(squares - total**2 / many, 0.0)
+            tails.append(Tail(chi_square(varied, many - 1)[0], where="fourth moments of the rounds, which are too alike"))
         measured = float(memory["fourth"][0]) / rounds
         return found(self.key, worst(tails), claimed=3.0, measured=measured, largest=largest)
 

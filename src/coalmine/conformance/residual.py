@@ -12,7 +12,7 @@ Where contributions are not known, or only a floor of the covariance is promised
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -72,23 +72,22 @@ class Residuals:
         description = self.subject.description
         clip = seen.release.clip_norm if seen.public is None else seen.public.clip_norm
         divisor = self._divisor(seen)
-        total = part = None
+        total, part, scale = None, None, seen.release.denominator / clip
         if seen.others is not None:
-            part = None if seen.canaries.part is None else self._taken(seen.canaries.part) * (seen.release.denominator / clip)
-            total = self._taken(seen.others) * (seen.release.denominator / clip) + (0.0 if part is None else part)
-        about = Round(seen, clip, divisor, None, total, part)
+            part = None if seen.canaries.part is None else self._taken(seen.canaries.part)
+            total = _sum(self._taken(seen.others), part, scale)
+        about = Round(seen, clip, divisor, None, total, part, scale)
         if not description.has_noise:
             return about
         noise = self._noise(memory, seen, about)
-        return Round(seen, clip, divisor, noise, total, part, self._bare(seen, about))
+        return replace(about, noise=noise, bare=self._bare(seen, about), again=self._again(seen, about))
 
     def _noise(self, memory: Memory, seen: Observed, about: Round) -> RoundNoise | None:
-        released = self._taken(seen.release.vector)
-        residual = released * (about.denominator / about.clip_norm)
+        residual = np.multiply(self._taken(seen.release.vector), about.denominator / about.clip_norm, dtype=np.float64)
         told = self.subject.description.noise
         assert told is not None
         precision = float(np.finfo(seen.release.vector.dtype).eps)
-        rounding = precision * float(np.sqrt(np.mean(np.square(residual)))) / told.multiplier
+        rounding = precision * math.sqrt(float(np.einsum("i,i->", residual, residual)) / residual.size) / told.multiplier
         if not rounding <= LEAST_NOISE:
             return None
         at_least = about.total is None
@@ -103,13 +102,20 @@ class Residuals:
         """The noise that is added to the clients alone, where a release of them was made for that."""
         told = self.subject.description.noise
         fixed = self.subject.description.denominator == "expected" and seen.covariance is None
-        if seen.bare is None or about.total is None or told is None or told.coordinates.kind != "isotropic" or not fixed:
+        clients = None if seen.bare is None else about.clients
+        if seen.bare is None or clients is None or told is None or told.coordinates.kind != "isotropic" or not fixed:
             return None
-        clients = about.total - (0.0 if about.canaries is None else about.canaries)
         return np.asarray((self._taken(seen.bare) * (about.denominator / about.clip_norm) - clients) / told.multiplier)
 
+    def _again(self, seen: Observed, about: Round) -> Array | None:
+        """The noise that is added to the same sum under another secret, where it was released once more for that."""
+        told = self.subject.description.noise
+        if seen.again is None or about.total is None or told is None or not self.subject.description.fresh:
+            return None
+        return np.asarray((self._taken(seen.again) * (about.denominator / about.clip_norm) - about.total) / told.multiplier)
+
     def _standardised(self, memory: Memory, residual: Array, seen: Observed, about: Round) -> tuple[Array, bool]:
-        """(standard normal under the description, whether it may be larger)."""
+        """(standard normal under the description, whether it may be larger); `residual` is not needed afterwards."""
         told = self.subject.description.noise
         assert told is not None
         spread, more = told.multiplier * math.sqrt(seen.releases), False
@@ -122,7 +128,8 @@ class Residuals:
         if isinstance(told.added_by, ByClients):
             spread *= math.sqrt((told.added_by.honest if seen.count is None else seen.count) / told.added_by.honest)
             more = more or seen.count is None
-        z = residual / spread
+        residual /= spread
+        z = residual
         if not self.subject.description.fresh:
             kept: State = dict(memory)
             rows, kept = told.rounds.whiten(z[None], kept)
@@ -141,7 +148,16 @@ class Residuals:
 
     def _taken(self, vector: Any) -> Array:
         taken = self.coordinates
-        return np.array(vector if taken is None else vector[taken], dtype=np.float64)
+        return np.asarray(vector if taken is None else vector[taken])
+
+
+def _sum(clients: Array, canaries: Array | None, scale: float) -> Array:
+    """In float64, block by block."""
+    total = np.multiply(clients, scale, dtype=np.float64)
+    if canaries is not None:
+        for start in range(0, total.size, BLOCK):
+            total[start : start + BLOCK] += canaries[start : start + BLOCK] * scale
+    return total
 
 
 def _whitened(residual: Array, covariance: LowRank) -> Array:

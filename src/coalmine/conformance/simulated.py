@@ -14,7 +14,7 @@ import numpy as np
 from coalmine._random import stream
 from coalmine.conformance.battery import Battery
 from coalmine.conformance.check import Check, Subject
-from coalmine.contracts import Array, Compared, Conformance, IndexArray, Observed, Public, Release, RoundCanaries
+from coalmine.contracts import Array, Compared, Conformance, IndexArray, Observed, Public, Release, RoundCanaries, Streams
 
 COHORT, CANARIES = 50, 20
 Fault = Callable[[Array, int], Array]  # (standard normal noise, round) to what is added instead
@@ -24,10 +24,8 @@ def rounds_of(subject: Subject, seed: int, fault: Fault | None = None) -> Iterat
     """Correct rounds, or rounds whose noise has a fault."""
     told, dim, clip, divisor = subject.description.noise, subject.dim, 1.0, float(COHORT + CANARIES)
     assert told is not None
-    drawn: Iterator[IndexArray] | None = None
-    if subject.participation is not None:
-        streams = partial(stream, seed, "cohorts")
-        drawn = subject.participation.cohorts(subject.population, subject.rounds, streams)
+    drawn = _cohorts(subject, partial(stream, seed, "cohorts"))
+    again = _cohorts(subject, partial(stream, seed, "cohorts drawn again"))
     for number in range(subject.rounds):
         rng = stream(seed, "simulated round", number)
         clients = rng.standard_normal(dim) * (0.2 * COHORT / np.sqrt(dim))
@@ -35,6 +33,7 @@ def rounds_of(subject: Subject, seed: int, fault: Fault | None = None) -> Iterat
         noise = rng.standard_normal(dim)
         noise = told.multiplier * clip * (noise if fault is None else fault(noise, number))
         release = (clients + canaries + noise) / divisor
+        other = told.multiplier * clip * stream(seed, "released again").standard_normal(dim)
         yield Observed(
             round=number,
             release=Release(number, release, clip, divisor),
@@ -42,9 +41,17 @@ def rounds_of(subject: Subject, seed: int, fault: Fault | None = None) -> Iterat
             others=clients / divisor,
             public=Public(number, clip, divisor),
             samples=tuple(Compared(2.0, 1.0, 0.0) for _ in range(4)),
+            again=(clients + canaries + other) / divisor if number + 1 == subject.rounds else None,
             cohort=None if drawn is None else next(drawn),
+            cohort_again=None if again is None else next(again),
             count=COHORT + CANARIES,
         )
+
+
+def _cohorts(subject: Subject, streams: Streams) -> Iterator[IndexArray] | None:
+    if subject.participation is None:
+        return None
+    return subject.participation.cohorts(subject.population, subject.rounds, streams)
 
 
 def simulate(subject: Subject, checks: tuple[Check, ...], seed: int, fault: Fault | None = None) -> Conformance:

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import fft
 
 from coalmine.conformance.check import Memory, Round
+from coalmine.conformance.residual import BLOCK
 from coalmine.contracts import Array
 
 
@@ -32,16 +33,22 @@ def observe(memory: Memory, seen: Round) -> None:
     """One round."""
     if seen.noise is None:
         return
-    memory["squares"] += np.square(seen.noise.values)
-    memory["rounds"][0] += 1
-    shaped = seen.shaped
+    shaped, values, squares, total = seen.shaped, seen.noise.values, memory["squares"], memory["sum"]
+    scaled = np.zeros(0 if shaped is None else transform_length(values.size), np.float32)
+    for start in range(0, values.size, BLOCK):  # so that all steps happen in the cache
+        block = slice(start, min(start + BLOCK, values.size))
+        squares[block] += np.square(values[block])
+        if shaped is not None:
+            scaled[block] = values[block] / shaped.spread
+            total[block] += scaled[block]
+    memory["rounds"] += [1, shaped is not None]
     if shaped is None:
         return
-    scaled = (shaped.values / shaped.spread).astype(np.float32)
-    memory["sum"] += scaled
-    transformed = fft.rfft(scaled, transform_length(scaled.size))
-    memory["power"] += transformed.real**2 + transformed.imag**2
-    memory["rounds"][1] += 1
+    transformed = fft.rfft(scaled, overwrite_x=True)
+    del scaled
+    for start in range(0, transformed.size, BLOCK):
+        part = transformed[start : start + BLOCK]
+        memory["power"][start : start + BLOCK] += part.real**2 + part.imag**2
 
 
 def transform_length(coordinates: int) -> int:

@@ -66,9 +66,6 @@ from coalmine.contracts.protocols import (
 from coalmine.contracts.ranking import (
     Ranking,
 )
-from coalmine.contracts.sentences import (
-    percent,
-)
 from coalmine.contracts.serial import (
     from_plain,
     plain,
@@ -84,6 +81,7 @@ from coalmine.contracts.statements import (
     Verdict,
     Word,
 )
+from coalmine.rounding import percent
 
 __all__ = [
     "Array",

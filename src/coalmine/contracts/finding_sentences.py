@@ -27,6 +27,20 @@ FINDINGS: dict[str, str | Callable[[Numbers], str]] = {
     "quantile-noise": "the quantile of adaptive clipping is noisy",
     "earlier-rounds": "nothing of earlier rounds comes back",
 }
+MEASURED = {  # what the number of a finding is, where its sentence does not say so
+    "noise-by-coordinate": "coordinates without noise",
+    "noise-gaussian": "as fourth moment",
+    "noise-resolution": "repeated values",
+    "noise-mean": "standard deviations",
+    "noise-fresh": "as correlation of two rounds",
+    "noise-independent": "as correlation of coordinates",
+    "noise-unpredictable": "as cosine with other noise",
+    "earlier-rounds": "as mean score",
+    "clipping": "clip norms",
+    "treated-alike": "contributions that differ",
+    "canaries-whole": "of what they must add",
+    "cohorts": "clients a round",
+}
 NOT_TESTED: dict[str, str | Callable[[Numbers], str]] = {
     "no-residual": "the sum of the contributions is not known in this view, so that the noise cannot be separated",
     "noise-too-small": "the noise is within the rounding of the sum",
@@ -67,7 +81,8 @@ MARKS = {
 
 def finding_line(found: Any) -> str:
     """One finding for people, in a line."""
-    numbers = "" if found.measured is None else f": measured {with_interval(found.measured, found.low, found.high)}"
+    unit = f" {MEASURED[found.key]}" if found.key in MEASURED else ""
+    numbers = "" if found.measured is None else f": measured {with_interval(found.measured, found.low, found.high)}{unit}"
     numbers += "" if found.claimed is None else f", claimed {found.claimed:.4g}"
     numbers += f", {found.where}" if found.where else ""
     return f"{found.sentence}{numbers} ({chance(found.p_value)}, {MARKS[found.side]})"

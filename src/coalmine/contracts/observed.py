@@ -62,8 +62,10 @@ class Observed:
         step        parameters: what the server added to the model; None: the release itself
         samples     updates, before and after clipping; or the numbers that come of comparing them
         cohort      positions of the clients that were drawn; None: not known
+        cohort_again  positions of the clients that the same code draws under another secret; None: not drawn
         count       contributions that were summed, canaries included; None: not known
         bare        mean of updates: what the mechanism makes of the clients alone, without canaries; released to nobody
+        again       mean of updates: what the mechanism makes of the same sum under another secret; released to nobody
         unclipped   updates among them that were no longer than the clip norm, counted by the trainer and not by the mechanism
         covariance  of a mechanism whose noise depends on the data; the auditor's, never published
         resolution  mean of updates: the step of its numbers where it is a difference of rounded parameters, else 0
@@ -80,7 +82,9 @@ class Observed:
     releases: int = 1
     samples: tuple[Sample | Compared, ...] = ()
     bare: Vector | None = None
+    again: Vector | None = None
     cohort: IndexArray | None = None
+    cohort_again: IndexArray | None = None
     count: int | None = None
     unclipped: int | None = None
     covariance: LowRank | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coalmine.contracts import sentences
+from coalmine.rounding import percent
 
 
 @dataclass(frozen=True)
@@ -35,4 +35,4 @@ class Ranking:
     def __str__(self) -> str:
         if self.low is None or self.high is None:
             return f"AUROC {self.auroc:.3f}, no interval: {self.unavailable}"
-        return f"AUROC {self.auroc:.3f}, {sentences.percent(self.confidence)} interval [{self.low:.3f}, {self.high:.3f}]"
+        return f"AUROC {self.auroc:.3f}, {percent(self.confidence)} interval [{self.low:.3f}, {self.high:.3f}]"

@@ -11,19 +11,11 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from coalmine.contracts.finding_sentences import finding
-from coalmine.rounding import rounded_up, told_apart
+from coalmine.contracts.finding_sentences import MEASURED, finding
+from coalmine.contracts.power_sentences import strength
+from coalmine.rounding import percent, rounded_up, told_apart
 
 Numbers = Mapping[str, Any]
-
-
-def percent(share: float) -> str:
-    """A share in percent, never rounded up to certainty.
-
-    >>> percent(0.95), percent(0.999)
-    ('95%', '99.9%')
-    """
-    return f"{100 * share:.10g}%"
 
 
 def view_name(view: str, layer: str | None = None) -> str:
@@ -38,7 +30,10 @@ def view_name(view: str, layer: str | None = None) -> str:
 
 def reason(code: str, numbers: Numbers) -> str:
     """Why a verdict is what it is, in half a sentence; two reasons are two codes with a plus sign."""
-    known = [REASONS[each](numbers) for each in code.split("+") if each in REASONS]
+    try:
+        known = [REASONS[each](numbers) for each in code.split("+") if each in REASONS]
+    except (KeyError, TypeError, ValueError):  # a file whose numbers were edited
+        return f"for a reason whose numbers are missing ({code})"
     return "; ".join(known) if known else f"for a reason that this version does not know ({code})"
 
 
@@ -47,7 +42,10 @@ def caveat(code: str, data: Numbers) -> tuple[str, str]:
     if code not in CAVEATS:
         return str(data.get("name", "note")), str(data.get("text", code))
     name, made = CAVEATS[code]
-    return (str(data["name"]) if name is None else name), (made if isinstance(made, str) else made(data))
+    try:
+        return (str(data["name"]) if name is None else name), (made if isinstance(made, str) else made(data))
+    except (KeyError, TypeError, ValueError):  # a file whose numbers were edited
+        return name or "note", f"{code}, whose numbers are missing"
 
 
 def attendance(how: Any) -> str:
@@ -63,7 +61,7 @@ def _above(numbers: Numbers) -> str:
 
 def _missed(numbers: Numbers) -> str:
     factor = numbers["factor"]
-    seen = f"only noise too small by a factor of {rounded_up(factor):.2g} would have been noticed"
+    seen = f"only noise at {strength(factor)} of its claimed strength or less would have been noticed"
     if math.isinf(factor):
         seen = "no lack of noise would have been noticed: what this adversary does not know hides the canaries"
     return f"{seen}; half the noise would probably have been missed"
@@ -72,7 +70,7 @@ def _missed(numbers: Numbers) -> str:
 def _consistent(numbers: Numbers) -> str:
     said, factor = "no leak above the claim was found", numbers["factor"]
     if factor > 1:  # else this design would take even a correct mechanism for a wrong one: nothing to boast of
-        said += f"; noise too small by a factor of {rounded_up(factor):.2g} would have been noticed"
+        said += f"; noise at {strength(factor)} of its claimed strength would have been noticed"
     return said
 
 
@@ -88,8 +86,10 @@ def _more_noise(numbers: Numbers) -> str:
 
 
 def _both(numbers: Numbers) -> str:
-    known = "measured" in numbers and "claimed" in numbers
-    return f" (measured {numbers['measured']:.4g}, claimed {numbers['claimed']:.4g})" if known else ""
+    if not ("measured" in numbers and "claimed" in numbers):
+        return ""
+    unit = MEASURED.get(next(iter(numbers.get("found_false", ())), ""), "")
+    return f" (measured {numbers['measured']:.4g}{f' {unit}' * bool(unit)}, claimed {numbers['claimed']:.4g})"
 
 
 def _and_more(count: int) -> str:
@@ -109,7 +109,7 @@ def _estimate_above(numbers: Numbers) -> str:
 
 def _conforms(numbers: Numbers) -> str:
     said = f"{BRIEF['conforms']} ({numbers['tests']:.0f} tests); "
-    return f"{said}noise {too_small(numbers['noticed'])} too small would have been noticed{_interval_above(numbers)}"
+    return f"{said}noise weaker by {too_small(numbers['noticed'])} would have been noticed{_interval_above(numbers)}"
 
 
 def too_small(factor: float) -> str:
@@ -168,7 +168,19 @@ REASONS: dict[str, Callable[[Numbers], str]] = {
 BRIEF = {  # the same without what would have been noticed, for pages that say that in a line of its own
     "consistent": "no leak above the claim was found",
     "half-noise-missed": "half the noise would probably have been missed",
-    "conforms": "no leak above the claim was found, and the code does what was claimed",
+    "conforms": "the code does what was claimed, and no leak above the claim was found",
+    "conforms-estimate-above": "the code does what was claimed, and no leak above the claim was found; the estimate lies above "
+    "the claim, as it does in a few of a hundred correct runs",
+}
+
+QUESTION = "Is the DP implementation right?"
+ANSWERS = {  # by the word of the verdict, and by its side where that matters; a gloss follows
+    "CONSISTENT": "As far as this audit sees, yes",
+    "VIOLATED": "No",
+    "DEVIATES": "No",
+    "more": "Not as described",
+    "INCONCLUSIVE": "Not known",
+    "NO CLAIM": "Not asked",
 }
 
 CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
@@ -206,6 +218,24 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
             f"{percent(n['each'])} confidence, all together with {percent(n['together'])}"
         ),
     ),
+    "not-a-bound": (
+        "not a bound",
+        lambda n: (
+            f"values of single rounds at delta = {n['measured']:.2g} are put into an upper-bound theorem and extrapolated to "
+            f"delta = {n['delta']:.2g} as if every round were Gaussian; the result may be above or below the true epsilon"
+        ),
+    ),
+    "as-printed": (
+        "as printed",
+        lambda n: (
+            f"the best of all thresholds at delta = {n['delta']:.2g}, without a correction for the choice; "
+            f"{n['scores']} scores cannot show more than {n['ceiling']:.3g} unless they are separated perfectly"
+        ),
+    ),
+    "as-published": (
+        "as published",
+        lambda n: f"the published code replaces values below {n['least']:g} by {n['least']:g}, and so does this number",
+    ),
     "view-failed": (None, lambda n: f"nothing is said about this view. {n['error']}"),
     "no-estimate-delta-zero": ("no estimate", "at delta = 0 a Gaussian shape has infinite epsilon"),
     "no-estimate-likelihood-ratio": (
@@ -241,6 +271,13 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
     "variance": (
         "variance",
         lambda n: f"the inserted scores have {n['width']:.3g} times the width of the null (p = {n['p_value']:.2g})",
+    ),
+    "width-fitted": (
+        "width is fitted",
+        lambda n: (
+            f"the estimate fits the width of the scores too, since it is not that of the null (p = {n['p_value']:.2g}); "
+            f"it is {n['fitted']:.3g}, and {n['mean_only']:.3g} by the mean alone"
+        ),
     ),
     "normality": (
         "normality",

@@ -19,6 +19,7 @@ from coalmine import _validate
 from coalmine.contracts import sentences
 from coalmine.contracts.conformance import Side
 from coalmine.contracts.description import Description
+from coalmine.rounding import percent
 
 Word = Literal["VIOLATED", "DEVIATES", "CONSISTENT", "INCONCLUSIVE"]
 
@@ -181,7 +182,7 @@ class LowerBound:
 
     def __str__(self) -> str:
         kind = "at least" if self.valid else "roughly at least (approximate method)"
-        return f"epsilon is {kind} {self.epsilon:.4g} with {sentences.percent(self.confidence)} confidence ({self.method})"
+        return f"epsilon is {kind} {self.epsilon:.4g} with {percent(self.confidence)} confidence ({self.method})"
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class PointEstimate:
     key: str = ""  # "gaussian-mean", "gaussian-fitted"
 
     def __str__(self) -> str:
-        interval = f"{sentences.percent(self.confidence)} interval [{self.low:.4g}, {self.high:.4g}]"
+        interval = f"{percent(self.confidence)} interval [{self.low:.4g}, {self.high:.4g}]"
         return f"epsilon about {self.epsilon:.4g}, {interval} ({self.method})"
 
 

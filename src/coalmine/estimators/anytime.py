@@ -79,6 +79,12 @@ def anytime_gaps(standardised: Array, confidence: float, tuned_for: int = 200) -
     return np.asarray(np.cumsum(standardised) / n - _width(n, 1 - confidence, tuned_for))
 
 
+def anytime_interval(count: int, total: float, confidence: float, tuned_for: int = 200) -> tuple[float, float]:
+    """Bounds of the mean effect from below and from above, from the number of scores so far and their sum in order."""
+    width = float(_width(count, 1 - confidence, tuned_for))
+    return total / count - width, total / count + width
+
+
 def _width(n: ArrayLike, miss: float, tuned_for: float) -> Array:
     """z_n sqrt(n + tuned_for)/n.
 

@@ -114,7 +114,10 @@ class Gaussian:
     def release(self, state: State, total: Total, public: Public, secret: Streams) -> tuple[Release, State]:
         """The noisy mean."""
         noisy = total.vector()
-        noisy += self.update_noise_multiplier * public.clip_norm * self.noise(noisy.size, public, secret)
+        noise, scale = self.noise(noisy.size, public, secret), self.update_noise_multiplier * public.clip_norm
+        for start in range(0, noisy.size, _PIECE):  # never in place: noise may be kept by whoever made it
+            noisy[start : start + _PIECE] += scale * noise[start : start + _PIECE]
+        del noise
         divisor = float(max(total.count, 1)) if self.divide_by_actual_cohort else public.denominator
         noisy /= divisor
         return Release(public.round, noisy, public.clip_norm, divisor), state

@@ -84,11 +84,16 @@ class FixedPointSum:
 
     def vector(self) -> Array:
         """The sum, in float64."""
-        return self._total.astype(np.float64) * self._unit
+        return self._as_floats(self._total)
 
     def without_noise(self) -> Array:
         """The sum without the noise that clients added."""
-        return (self._total if self._without_noise is None else self._without_noise).astype(np.float64) * self._unit
+        return self._as_floats(self._total if self._without_noise is None else self._without_noise)
+
+    def _as_floats(self, grains: NDArray[np.int64]) -> Array:
+        made = grains.astype(np.float64)
+        made *= self._unit
+        return made
 
     def total(self) -> NDArray[np.int64]:
         """The sum in grains, as secure aggregation would deliver it."""

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from coalmine.contracts.finding_sentences import conformance_lines
-from coalmine.report import facts, words
+from coalmine.contracts.sentences import QUESTION
+from coalmine.report import digits, facts, words
 from coalmine.report.conforming import TITLE, at_measured
 from coalmine.report.evidence import Evidence
 from coalmine.result import AuditResult
@@ -22,17 +23,17 @@ def card(source: AuditResult | Evidence | str | Path) -> str:
         [
             "## Privacy audit",
             "",
-            f"**{words.verdict_word(result)}**: {_text(words.gloss(result))}.",
+            f"**{words.verdict_word(result)}**. {QUESTION} {_text(words.answer(result))}",
             "",
             f"> {_text(words.quote(result))}",
             "",
-            *(line for said in (words.noticed(result), words.clients(result)) if said for line in (_text(said), "")),
+            *(line for said in (words.noticed(result), words.attacker(result)) if said for line in (_text(said), "")),
             *_tests(result),
-            "| adversary | claim | at least | about | ceiling |",
+            "| adversary | claim | at least | about | could show at most |",
             "|---|---:|---:|---:|---:|",
             *(_row(each) for each in facts.numbers(result)),
             "",
-            f"Epsilon at delta = {words.power_of_ten(result.bound.delta)}; *at least* is proved by the audit, *about* is an "
+            f"Epsilon at delta = {digits.power_of_ten(result.bound.delta)}; *at least* is proved by the audit, *about* is an "
             "estimate with its interval and decides nothing.",
             "",
             *(f"- **{_text(name)}**: {_text(text)}" for name, text in facts.setting(evidence)),
@@ -59,10 +60,11 @@ def _tests(result: AuditResult) -> list[str]:
 
 
 def _row(each: facts.Numbers) -> str:
-    about = f"{words.number(each.estimate.epsilon)} ({each.interval})" if each.estimate else "–"
-    claim = words.number(each.claim.epsilon) if each.claim else "–"
-    name = f"{each.view} (decides)" if each.primary else each.view
-    cells = (name, claim, words.at_least(each.bound.epsilon), about, words.number(each.bound.ceiling))
+    about = f"{digits.number(each.estimate.epsilon)} ({each.interval})" if each.estimate else "–"
+    claim = digits.number(each.claim.epsilon) if each.claim else "–"
+    name = each.view if not each.name else f"{each.view} ({each.name})"
+    name += ": decides" if each.primary else ""
+    cells = (name, claim, digits.at_least(each.bound.epsilon), about, digits.most(each.bound.ceiling))
     return f"| {' | '.join(_text(cell) for cell in cells)} |"
 
 

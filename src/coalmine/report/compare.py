@@ -17,11 +17,12 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from coalmine import manifest
 from coalmine.contracts import Conformance, plain
 from coalmine.contracts.finding_sentences import with_interval
 from coalmine.contracts.sentences import too_small
 from coalmine.errors import InputFileError, RunDirectoryError
-from coalmine.report import words
+from coalmine.report import digits, words
 from coalmine.report.evidence import drawable, run_config
 from coalmine.report.presented import across_runs
 from coalmine.result import AuditResult
@@ -61,11 +62,11 @@ class Audited:
 
     def cells(self) -> dict[str, str]:
         """The numbers, in words."""
-        result, number = self.result, words.number
+        result, number = self.result, digits.number
         found = {"verdict": f"{self.mark} {self.word}"}
         if result is not None:
             found["claim"] = number(result.claim.epsilon) if result.claim is not None else "–"
-            found["at least"] = words.at_least(result.bound.epsilon)
+            found["at least"] = digits.at_least(result.bound.epsilon)
             estimate = result.estimate
             found["about"] = (
                 f"{number(estimate.epsilon)} ({number(estimate.low)} – {number(estimate.high)})" if estimate else "–"
@@ -84,7 +85,7 @@ class Audited:
             return f"no audit\n{cells.get('accuracy', '')}".strip()
         lines = [
             cells["verdict"],
-            f"≥ {cells['at least']}, about {words.number(self.result.estimate.epsilon) if self.result.estimate else '–'}",
+            f"≥ {cells['at least']}, about {digits.number(self.result.estimate.epsilon) if self.result.estimate else '–'}",
             f"claim {cells['claim']}",
         ]
         return "\n".join([*lines, *([cells["accuracy"]] if "accuracy" in cells else [])])
@@ -237,6 +238,7 @@ def _read(path: Path) -> tuple[AuditResult | None, Mapping[str, Any]]:
         raise RunDirectoryError(f"{str(path)!r} is not a run directory: it has no config.toml. `coalmine run --out` makes one.")
     if not (path / "training.json").is_file():
         raise RunDirectoryError(f"{str(path)!r} is not finished; `coalmine resume {path}` goes on.")
+    manifest.check(path)
     try:
         training = json.loads((path / "training.json").read_text(encoding="utf-8"))
         audited = training["audited"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from coalmine.contracts import Conformance, Finding, NotTested
 from coalmine.contracts.finding_sentences import MARKS, NO_PART, chance, finding, with_interval
 from coalmine.contracts.sentences import too_small
-from coalmine.report.words import number
+from coalmine.report.digits import number
 from coalmine.result import AuditResult
 
 TITLE = "Does the code do what was claimed?"

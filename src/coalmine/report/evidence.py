@@ -7,7 +7,7 @@ that are none are left out. Nothing of what depends on the machine (times, folde
 from __future__ import annotations
 
 import json
-import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,17 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from coalmine import renamed
+from coalmine import manifest, renamed
 from coalmine.contracts import Array
 from coalmine.errors import InputFileError, RunDirectoryError
 from coalmine.result import AuditResult
 from coalmine.scores import Scores
 from coalmine.views import VIEWS, KnownOthers, KnownRounds
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Round = Mapping[str, Any]
 _LARGEST = 1e100  # larger ones cannot be drawn
@@ -43,6 +38,7 @@ class Evidence:
     reference: tuple[Round, ...] = ()  # the same of the run without noise and canaries
     config: Mapping[str, Any] = field(default_factory=dict)  # as it was resolved
     versions: Mapping[str, str] = field(default_factory=dict)
+    digest: str | None = None  # of the manifest of the run's files
     handed: Mapping[str, str] = field(default_factory=dict)  # arguments of `coalmine.training.run` that no configuration holds
 
     @classmethod
@@ -55,9 +51,10 @@ class Evidence:
             path = path.parent
         if not path.is_dir():
             return cls.of(AuditResult.load(path))
+        manifest.check(path)
         _check_audited(path)
         result = AuditResult.load(path)
-        return cls.of_run(path, result, _scores(path, result))
+        return cls.of_run(path, result, scores_of(path, result))
 
     @classmethod
     def of_run(cls, path: Path, result: AuditResult, scores: Sequence[Scores]) -> Evidence:
@@ -67,10 +64,11 @@ class Evidence:
         return cls(
             result,
             {(each.view, each.layer): each for each in reversed(scores)},
-            _rounds(path / "events.jsonl"),
-            _rounds(path / "reference" / "events.jsonl"),
+            read_rounds(path / "events.jsonl"),
+            read_rounds(path / "reference" / "events.jsonl"),
             config,
             {**result.versions, **versions},
+            manifest.digest(path),
             handed,
         )
 
@@ -161,7 +159,7 @@ def _check_audited(path: Path) -> None:
     raise RunDirectoryError(f"{str(path)!r} is not finished; `coalmine resume {path}` goes on, and writes the report.")
 
 
-def _scores(path: Path, result: AuditResult) -> list[Scores]:
+def scores_of(path: Path, result: AuditResult) -> list[Scores]:
     """The tables of all views; that of the primary one must be the one that the result speaks of."""
     files = (path / "scores.npz", *sorted((path / "views").glob("*.npz")))
     found = [Scores.from_npz(file) for file in files if file.is_file()]
@@ -175,7 +173,7 @@ def _scores(path: Path, result: AuditResult) -> list[Scores]:
     return found
 
 
-def _rounds(file: Path) -> tuple[Round, ...]:
+def read_rounds(file: Path) -> tuple[Round, ...]:
     """The lines of events.jsonl, without times; what is no line of it is left out."""
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 from coalmine.contracts import Claim, LowerBound, PointEstimate, percent
 from coalmine.contracts.sentences import view_name
 from coalmine.report.again import estimate_again
+from coalmine.report.digits import number
 from coalmine.report.evidence import Evidence, drawable
-from coalmine.report.words import clients_attendance, game_of, number, shown_view
+from coalmine.report.words import clients_attendance, game_of, label, shown_view
 from coalmine.result import AuditResult
+from coalmine.views import VIEWS
 
 Rows = list[tuple[str, str]]
 _STRUCTURE = (("rounds", "noise over rounds"), ("coordinates", "noise over coordinates"), ("added_by", "add the noise"))
@@ -20,11 +22,12 @@ _USUAL = ("fresh", "isotropic", "server")
 class Numbers(NamedTuple):
     """What one adversary sees: claim, bound and estimate of the same game."""
 
-    view: str  # in words
+    view: str  # in few words
     claim: Claim | None
     bound: LowerBound
     estimate: PointEstimate | None
     primary: bool = False
+    name: str = ""  # the view's own, where `view` is another
 
     @property
     def interval(self) -> str:
@@ -34,9 +37,18 @@ class Numbers(NamedTuple):
 
 def numbers(result: AuditResult) -> list[Numbers]:
     """The primary view first, then those beside it."""
-    first = Numbers(shown_view(result), result.claim, result.bound, result.estimate, primary=True)
-    others = (Numbers(view_name(each.view, each.layer), each.claim, each.bound, each.estimate) for each in result.views)
+    view, layer = result.setting["view"], result.setting.get("layer")
+    first = Numbers(label(view, layer), result.claim, result.bound, result.estimate, True, _own_name(view, layer))
+    others = (
+        Numbers(label(each.view, each.layer), each.claim, each.bound, each.estimate, False, _own_name(each.view, each.layer))
+        for each in result.views
+    )
     return [first, *others]
+
+
+def _own_name(view: str, layer: str | None) -> str:
+    """The name beside the few words; empty where the name stands in their place."""
+    return view_name(view) if layer is None and view in VIEWS and VIEWS[view].short else ""
 
 
 def title(evidence: Evidence) -> str:
@@ -102,6 +114,8 @@ def reproduce(evidence: Evidence) -> Rows:
     for name, key in (("Model", "model_sha256"), ("Configuration", "config_sha256"), ("Inputs", "inputs_sha256")):
         if isinstance(training.get(key), str):
             rows.append((name, f"SHA-256 {training[key]}"))
+    if evidence.digest is not None:
+        rows.append(("All files", f"SHA-256 {evidence.digest} of their manifest; `coalmine verify DIR --digest …` compares"))
     rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in sorted(evidence.versions.items()))))
     return rows
 

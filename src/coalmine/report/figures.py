@@ -179,7 +179,7 @@ def epsilon_over_rounds(rounds: Sequence[Round], claim_for_one: float | None = N
         if common.size:
             axes.fill_between(common[keep], low[first][keep], high[second][keep], color=BLUE, alpha=0.16, linewidth=0,
                               label="anytime band")  # fmt: skip
-        _line(axes, (number, low), color=GREEN, label="at least, if Gaussian")
+        _line(axes, (number, low), color=GREEN, label="its lower edge")
         _line(axes, series(rounds, "epsilon_estimated"), color=BLUE, label="about")
         estimated = series(rounds, "epsilon_estimated")[1]
         claimed = series(rounds, "epsilon_claimed")
@@ -189,7 +189,7 @@ def epsilon_over_rounds(rounds: Sequence[Round], claim_for_one: float | None = N
         _line(axes, claimed, color=INK, linewidth=1.3, linestyle=(0, (4, 2)), label=name, drawstyle="steps-post")
         top = max(float(values.max(initial=0.1)) for values in (claimed[1], estimated[estimated.size // 4 :], low))
         axes.set_ylim(0, 1.4 * top)
-        axes.set_ylabel("ε", rotation=0, labelpad=8)
+        axes.set_ylabel("epsilon", fontsize=13)  # half as large on a phone
         _round_axis(axes)
         _legend(axes, ncols=2)
     return figure

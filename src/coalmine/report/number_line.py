@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
+from coalmine.report.digits import at_least, number
 from coalmine.report.facts import Numbers, numbers
 from coalmine.report.style import BLUE, GREEN, HAIR, INK, MUTED, ORANGE, PAPER, Drawing, drawing, house_style
-from coalmine.report.words import at_least, number
+from coalmine.report.words import game_of
 from coalmine.result import AuditResult
+from coalmine.trade_off import clients_of
 
 WIDE, NARROW = 720.0, 326.0
 _LETTER = 0.56  # mean width of a letter, in font sizes: what labels are kept apart by
@@ -35,31 +37,38 @@ class _Label(NamedTuple):
 def number_line(source: AuditResult | Sequence[Numbers], *, narrow: bool = False) -> Drawing:
     """Claim, estimate with interval, lower bound and ceiling of every view; `narrow` is for a phone."""
     rows = numbers(source) if isinstance(source, AuditResult) else list(source)
+    own = clients_of(source.claim, source.training) if isinstance(source, AuditResult) else None
+    count = len(rows) + (own is not None)
     width = NARROW if narrow else WIDE
-    left, right = (3.0, 9.0) if narrow else (150.0, 20.0)
+    left, right = (3.0, 9.0) if narrow else (172.0, 20.0)
     pitch, foot = (66.0, 22.0) if narrow else (50.0, 22.0)
     with house_style():
-        figure, (axes,) = drawing(width, pitch * len(rows) + foot)
+        figure, (axes,) = drawing(width, pitch * count + foot)
         figure.set_layout_engine("none")
-        height = pitch * len(rows) + foot
+        height = pitch * count + foot
         axes.set_position((left / width, foot / height, (width - left - right) / width, 1 - foot / height))
-        limit = _limit(rows)
+        limit = _limit(rows, math.inf if own is None else own[1])
         axes.set_xlim(0, limit)
-        axes.set_ylim(pitch * len(rows), 0)
+        axes.set_ylim(pitch * count, 0)
         axes.set_yticks([])
         axes.grid(visible=True, axis="x")
         axes.spines["bottom"].set_color(HAIR)
         for place, row in enumerate(rows):
             middle = pitch * place + (41.0 if narrow else 25.0)
             _draw(axes, row, middle, width - left - right, limit)
-            _name(axes, row, middle, narrow)
+            _name(axes, row.view, middle, narrow, "decides" if row.primary else "")
+        if own is not None:
+            middle = pitch * len(rows) + (41.0 if narrow else 25.0)
+            unit = game_of(source).unit or "client" if isinstance(source, AuditResult) else ""
+            _draw_own(axes, own[1], middle, width - left - right, limit)
+            _name(axes, f"a real {unit}", middle, narrow, str(own[0])[:34])
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}" if value else "ε = 0")
     return figure
 
 
-def _limit(rows: Sequence[Numbers]) -> float:
+def _limit(rows: Sequence[Numbers], own: float) -> float:
     """The right end: everything finite but ceilings far away, and what is many times the largest claim."""
-    wanted = [value for row in rows for value in _values(row) if math.isfinite(value)]
+    wanted = [value for row in rows for value in (*_values(row), own) if math.isfinite(value)]
     claims = [row.claim.epsilon for row in rows if row.claim is not None and 0 < row.claim.epsilon < math.inf]
     largest = min(max(wanted, default=1.0) or 1.0, _FARTHEST * max(claims, default=math.inf))
     ceilings = [row.bound.ceiling for row in rows if row.bound.ceiling <= 1.6 * largest]
@@ -72,22 +81,26 @@ def _values(row: Numbers) -> list[float]:
     return found + ([row.estimate.epsilon, row.estimate.high] if row.estimate is not None else [])
 
 
-def _name(axes: Axes, row: Numbers, middle: float, narrow: bool) -> None:
-    """The view, and whether it decides: beside the line, or above it on a phone."""
-    style: dict[str, Any] = {"color": INK, "fontsize": 10.0, "clip_on": False}
-    short = row.view if len(row.view) <= 24 else f"{row.view[:23]}…"
+def _name(axes: Axes, name: str, middle: float, narrow: bool, below: str) -> None:
+    """The name of a row and what is said below it: beside the line, or above it on a phone."""
+    style: dict[str, Any] = {"color": INK, "fontsize": 10.0, "clip_on": False, "va": "center"}
+    weight = "bold" if below else "normal"
     if narrow:
-        text = f"{row.view[:46]}{' · decides' if row.primary else ''}"
-        axes.text(0, middle - 29, text, va="center", weight="bold" if row.primary else "normal", **style)
+        axes.text(0, middle - 29, f"{name[:46]}{f' · {below}' if below else ''}", weight=weight, **style)
         return
-    moved = axes.get_yaxis_transform()
-    at = -14 / 550
-    axes.text(at, middle - (6 if row.primary else 0), short, ha="right", va="center", transform=moved,
-              weight="bold" if row.primary else "normal", **style)  # fmt: skip
-    if row.primary:
-        axes.text(
-            at, middle + 8, "decides", ha="right", va="center", transform=moved, **{**style, "color": MUTED, "fontsize": 8.5}
-        )
+    style |= {"transform": axes.get_yaxis_transform(), "ha": "right"}
+    at, short = -14 / 550, name if len(name) <= 27 else f"{name[:26]}…"
+    axes.text(at, middle - (6 if below else 0), short, weight=weight, **style)
+    axes.text(at, middle + 8, below, **{**style, "color": MUTED, "fontsize": 8.5})
+
+
+def _draw_own(axes: Axes, epsilon: float, middle: float, width: float, limit: float) -> None:
+    """The claim for those who are no canaries: it was not measured, and the line says so."""
+    axes.plot([0, limit], [middle, middle], color=HAIR, linewidth=5, solid_capstyle="butt", zorder=1)
+    place = min(epsilon, limit)
+    axes.plot([place] * 2, [middle - 9, middle + 5], color=INK, linewidth=2, zorder=5)
+    _write(axes, [(place, f"claim {number(epsilon)}", INK, True)], middle - 14.5, width, limit)
+    _write(axes, [(place, "not measured: canaries take part otherwise", MUTED, False)], middle + 15.0, width, limit)
 
 
 def _draw(axes: Axes, row: Numbers, middle: float, width: float, limit: float) -> None:
@@ -120,18 +133,22 @@ def _draw(axes: Axes, row: Numbers, middle: float, width: float, limit: float) -
         axes.plot(
             [row.bound.ceiling] * 2, [middle - 6, middle + 6], color=MUTED, linewidth=1.2, linestyle=(0, (2, 1)), zorder=3
         )
-        above.append((row.bound.ceiling, f"ceiling {number(row.bound.ceiling)}", MUTED, False))
+        above.append((row.bound.ceiling, f"could show {number(row.bound.ceiling)}", MUTED, False))
     else:
         axes.plot([limit], [middle], ">", color=MUTED, markersize=5, clip_on=False, zorder=3)
-        far = "no ceiling" if math.isinf(row.bound.ceiling) else f"ceiling {number(row.bound.ceiling)}"
-        above.append((limit, far, MUTED, False))
-    for labels, shift in ((above, -14.5), (below, 15.0)):
-        points = width / limit
-        for start, label in _apart(
-            [_Label(at(value) * points, text, colour, bold) for value, text, colour, bold in labels], width
-        ):
-            axes.text(start / points, middle + shift, label.text, color=label.colour, fontsize=_SIZE, va="center", ha="left",
-                      weight="bold" if label.bold else "normal", clip_on=False, zorder=6)  # fmt: skip
+        if math.isfinite(row.bound.ceiling):
+            above.append((limit, f"could show {number(row.bound.ceiling)}", MUTED, False))
+    _write(axes, above, middle - 14.5, width, limit)
+    _write(axes, below, middle + 15.0, width, limit)
+
+
+def _write(axes: Axes, labels: Sequence[tuple[float, str, str, bool]], height: float, width: float, limit: float) -> None:
+    """Labels in a line: (value, text, colour, bold)."""
+    points = width / limit
+    wanted = [_Label(min(value, limit) * points, text, colour, bold) for value, text, colour, bold in labels]
+    for start, label in _apart(wanted, width):
+        axes.text(start / points, height, label.text, color=label.colour, fontsize=_SIZE, va="center", ha="left",
+                  weight="bold" if label.bold else "normal", clip_on=False, zorder=6)  # fmt: skip
 
 
 def _apart(labels: list[_Label], width: float) -> list[tuple[float, _Label]]:

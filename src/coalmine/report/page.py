@@ -13,7 +13,8 @@ import jinja2
 from markupsafe import Markup
 
 from coalmine.contracts import percent
-from coalmine.report import conforming, facts, figures, words
+from coalmine.contracts.sentences import QUESTION
+from coalmine.report import conforming, digits, facts, figures, rankings, words
 from coalmine.report.evidence import Evidence
 from coalmine.report.noise_chart import noise_by_round
 from coalmine.report.presented import claim_for, within_run
@@ -47,7 +48,9 @@ def report(source: AuditResult | Evidence | str | Path) -> str:
             embedded=embedded(result.to_dict()),
             facts=facts,
             words=words,
+            digits=digits,
             conforming=conforming,
+            question=QUESTION,
         )
     )
 
@@ -62,9 +65,9 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["number"] = words.number
-    made.filters["at_least"] = words.at_least
-    made.filters["power_of_ten"] = words.power_of_ten
+    made.filters["number"] = digits.number
+    made.filters["at_least"] = digits.at_least
+    made.filters["power_of_ten"] = digits.power_of_ten
     made.filters["unbroken"] = unbroken
     return made
 
@@ -118,11 +121,28 @@ def _figures(evidence: Evidence) -> Iterator[Shown]:
 def _plates(evidence: Evidence) -> Iterator[tuple[str, str, Callable[[], Drawing], str]]:
     result, scores, rounds = evidence.result, evidence.primary, evidence.rounds
     unit = words.game_of(result).unit or "client"
+    targets = "users" if result.rankings else "canaries"
+    if result.rankings:
+        yield (
+            "rankings",
+            "How well are users ranked?",
+            lambda: rankings.aurocs(result.rankings),
+            "The chance that somebody who took part has a higher score than somebody who did not, with its interval. A "
+            "ranking says nothing about the worst case: it is no epsilon.",
+        )
+        if scores is not None:
+            yield (
+                "roc",
+                "How many are found at few false alarms?",
+                lambda: rankings.roc(scores),
+                "Every threshold of the score, from the strictest at the left. Described, without confidence: where a line "
+                "lies far above guessing, single users are found.",
+            )
     yield (
         "densities",
-        "Can canaries be told apart?",
+        f"Can {targets} be told apart?",
         lambda: figures.densities(scores if scores is not None else result),
-        "Scores of canaries that took part and of canaries that did not, and the law of the latter. The farther apart, the "
+        f"Scores of {targets} that took part and of {targets} that did not, and the law of the latter. The farther apart, the "
         "more leaked.",
     )
     points = within_run(evidence)
@@ -133,7 +153,7 @@ def _plates(evidence: Evidence) -> Iterator[tuple[str, str, Callable[[], Drawing
         "Canaries of this run grouped by how often they took part, each group with its interval and with the claim for so many "
         f"rounds. Groups of fewer than 20 are left out; a {unit}'s own claim is that of its own participation.",
     )
-    if scores is not None:
+    if scores is not None and not result.rankings:
         yield (
             "quantiles",
             "Are the scores normal?",

@@ -10,16 +10,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from coalmine.contracts import Attendance, Game, LowerBound, Verdict, from_plain, percent
-from coalmine.contracts.sentences import BRIEF, too_small, view_name
+from coalmine.contracts.power_sentences import attacker as _attacker
+from coalmine.contracts.power_sentences import strength
+from coalmine.contracts.sentences import ANSWERS, BRIEF, too_small, view_name
 from coalmine.estimators.diagnostics import SUSPICIOUS
+from coalmine.report.digits import at_least, number, power_of_ten
 from coalmine.result import AuditResult
-from coalmine.rounding import rounded_down, rounded_up, told_apart
+from coalmine.rounding import told_apart
+from coalmine.trade_off import clients_of
 from coalmine.verdict import ABOVE
 from coalmine.views import VIEWS
 
 NO_CLAIM = "NO CLAIM"
 _SIMULATED = {"one-release": "sees one release"}  # of scores that no run made
-_CHANCE = "(probability 0.8, Gaussian scores)"
+_CHANCE = "(with probability 0.8, Gaussian scores)"
 _LIMITS = {  # what each verdict does not say
     "VIOLATED": "Why the claim fails. Rule out first that the claim was computed for another game; what remains is the "
     "code: too little noise, wrong clipping, wrong counting.",
@@ -33,40 +37,6 @@ _LIMITS = {  # what each verdict does not say
 _RELATIONS = {"add-or-remove-one": "add or remove one", "replace-one": "replace one"}
 
 
-def number(value: float) -> str:
-    """Three digits, as epsilons are shown; infinity has its own sign.
-
-    >>> number(7.5463), number(9.997), number(0.0), number(float("inf")), number(123.456), number(2106.3), number(7.4681e8)
-    ('7.55', '10.0', '0', '∞', '123', '2,106', '7.5e8')
-    """
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if abs(value) >= 1e6:
-        return f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
-    if abs(value) >= 99.95:
-        return f"{value:,.0f}"
-    return f"{value:#.3g}" if abs(value) >= 1 else f"{value:.3g}"
-
-
-def at_least(value: float) -> str:
-    """A lower bound as `number` shows it, rounded down.
-
-    >>> at_least(1.829), at_least(9.997), at_least(123.9), at_least(0.0), at_least(float("inf"))
-    ('1.82', '9.99', '123', '0', '∞')
-    """
-    whole = 100 <= abs(value) < 1e6
-    return number(float(math.floor(value)) if whole else rounded_down(value, 3 if abs(value) < 100 else 2))
-
-
-def power_of_ten(value: float) -> str:
-    """A small number without filling zeros.
-
-    >>> power_of_ten(1e-05), power_of_ten(0.001)
-    ('1e-5', '0.001')
-    """
-    return f"{value:g}".replace("e-0", "e-")
-
-
 def verdict_word(result: AuditResult) -> str:
     """The word, or that there was nothing to compare with."""
     return result.verdict.word if result.verdict is not None else NO_CLAIM
@@ -75,6 +45,13 @@ def verdict_word(result: AuditResult) -> str:
 def reason(result: AuditResult) -> str:
     """The verdict in half a sentence."""
     return result.verdict.reason if result.verdict is not None else "a measurement without a claim to compare it with"
+
+
+def answer(result: AuditResult) -> str:
+    """The verdict as an answer to the question whether the implementation is right."""
+    verdict = result.verdict
+    only_more = verdict is not None and verdict.word == "DEVIATES" and not verdict.failed
+    return f"{ANSWERS['more' if only_more else verdict_word(result)]}: {gloss(result)}."
 
 
 def gloss(result: AuditResult) -> str:
@@ -101,8 +78,18 @@ def adversary(view: str, layer: str | None = None) -> str:
 
 
 def shown_view(result: AuditResult) -> str:
-    """The primary view, in words."""
+    """The primary view, by its name."""
     return view_name(result.setting["view"], result.setting.get("layer"))
+
+
+def label(view: str, layer: str | None = None) -> str:
+    """A view in few words, beside a row; views of others by their names.
+
+    >>> label("known-others"), label("my own", "dense1")
+    ('all but the target known', 'my own, within dense1')
+    """
+    short = VIEWS[view].short if view in VIEWS else ""
+    return short if short and layer is None else view_name(view, layer)
 
 
 def clients_attendance(result: AuditResult) -> Attendance | None:
@@ -120,8 +107,8 @@ def quote(result: AuditResult) -> str:
     least, claimed = at_least(bound.epsilon), number(result.claim.epsilon if result.claim is not None else 0.0)
     if violated and result.claim is not None and not _read(least) > _read(claimed):  # rounded alike, and not alike
         least, claimed = told_apart(bound.epsilon, result.claim.epsilon, 4)
-    head = f"{adversary(result.setting['view'], result.setting.get('layer'))}, looking for {_targets(result)},"
-    return f"{head} {_shown(bound, least, violated)} {_at(result)}{_against(result, claimed)}"
+    head = f"{adversary(result.setting['view'], result.setting.get('layer'))} {_targets(result)}."
+    return f"{head} {_shown(bound, least)} {_at(result)}. {_against(result, claimed)}{people(result)}"
 
 
 def noticed(result: AuditResult) -> str:
@@ -130,8 +117,15 @@ def noticed(result: AuditResult) -> str:
     seen = result.conformance.noticed_noise_factor if result.conformance is not None else None
     if seen is None or not 0 < seen < 1:
         return by_canaries
-    by_noise = f"Tests of the noise would have noticed {too_small(seen)} less than claimed (probability 0.8)."
-    return f"{by_noise} By canaries alone: {by_canaries[0].lower()}{by_canaries[1:]}" if by_canaries else by_noise
+    by_noise = f"Noise weaker than claimed by {too_small(seen)} would have been noticed"
+    alone = f"; by canaries alone: {by_canaries[0].lower()}{by_canaries[1:]}" if by_canaries else " (with probability 0.8)."
+    return f"{by_noise}{alone}"
+
+
+def attacker(result: AuditResult) -> str:
+    """The numbers for people who do not read epsilon; empty without a claim."""
+    found = result.attacker
+    return "" if found is None else _attacker(found, result.bound.confidence, _unit(result))
 
 
 def _by_canaries(result: AuditResult) -> str:
@@ -139,17 +133,18 @@ def _by_canaries(result: AuditResult) -> str:
     if verdict is None:
         if math.isinf(bound.detectable):
             return "Which leak would have been noticed is not known."
-        return f"Would have noticed any leak from epsilon {number(bound.detectable)} on {_CHANCE}."
+        return f"Any leak from epsilon {number(bound.detectable)} on would have been noticed {_CHANCE}."
     factor = verdict.noticeable_noise_factor
     if math.isinf(factor):
         return "No lack of noise would have been noticed."
     if factor <= 1:
         return ""
-    only = "Only noise too small by a factor of {} or more would have been noticed"
-    would = "Would have noticed noise too small by a factor of {}"
+    only = "Only noise at {} of its claimed strength or less would have been noticed"
+    would = "Noise at {} of its claimed strength would have been noticed"
     weak = verdict.word == "INCONCLUSIVE" or (result.conformance is not None and not _sees_half(result))
-    text = (only if weak else would).format(f"{rounded_up(factor):.2g}")
-    reached = f": a true epsilon of {number(verdict.detectable)}" if math.isfinite(verdict.detectable) else ""
+    text = (only if weak else would).format(strength(factor))
+    claimed = f" where {number(result.claim.epsilon)} is claimed" if result.claim is not None else ""
+    reached = f", a true epsilon of {number(verdict.detectable)}{claimed}" if math.isfinite(verdict.detectable) else ""
     return f"{text}{reached} {_CHANCE}."
 
 
@@ -158,15 +153,14 @@ def _sees_half(result: AuditResult) -> bool:
     return result.verdict is not None and result.verdict.noticeable_noise_factor <= 2
 
 
-def clients(result: AuditResult) -> str:
-    """What is claimed for the clients of a run whose canaries take part otherwise; empty where there is nothing to add."""
-    theirs, epsilon = clients_attendance(result), result.training.get("epsilon_of_clients")
-    canaries = game_of(result).participation
-    if theirs is None or epsilon is None or canaries is None or canaries == theirs:
+def people(result: AuditResult) -> str:
+    """What is claimed for those who are no canaries, as the end of the quoted sentence; empty where there is nothing to add."""
+    own = clients_of(result.claim, result.training)
+    if own is None:
         return ""
-    how = f"by {theirs}" if theirs.rate is not None or theirs.cohort_size is not None else theirs
-    who = f"{_unit(result).capitalize()}s"
-    return f"{who} of this run take part {how}; the accountant's claim for them is epsilon = {number(_float(epsilon))}."
+    how, epsilon = own
+    taken = f"by {how}" if how.rate is not None or how.cohort_size is not None else how
+    return f" For a real {_unit(result)}, taking part {taken}, the claim is epsilon = {number(epsilon)}."
 
 
 def not_shown(result: AuditResult) -> list[str]:
@@ -262,14 +256,14 @@ def _unit(result: AuditResult) -> str:
 
 
 def _targets(result: AuditResult) -> str:
-    unit = game_of(result).unit
-    many = f"{unit}s" if unit in ("client", "example") else "canaries"
-    inserted, pool = result.design.inserted, result.design.pool
+    """What the adversary tried."""
+    unit, inserted, pool = game_of(result).unit, result.design.inserted, result.design.pool
+    many = f"test {unit}s (canaries)" if unit in ("client", "example") else "canaries"
     if result.setting.get("assignment") == "coins" and pool:
-        return f"{inserted:,} of {pool:,} coin-flipped {many}"
+        return f"tried to tell which of {pool:,} {many} took part; coins chose {inserted:,}"
     if inserted == 1:
-        return "one canary"
-    return f"{inserted:,} canaries" if many == "canaries" else f"{inserted:,} canary {many}"
+        return "looked for one canary"
+    return f"looked for {inserted:,} {many}"
 
 
 def _read(shown: str) -> float:
@@ -277,16 +271,16 @@ def _read(shown: str) -> float:
     return math.inf if shown == "∞" else float(shown.replace(",", ""))
 
 
-def _shown(bound: LowerBound, least: str, violated: bool) -> str:
+def _shown(bound: LowerBound, least: str) -> str:
     sure = f"with {percent(bound.confidence)} confidence"
     if not bound.valid:
         how = f"by an approximate method ({bound.method}), which proves nothing,"
-        return f"would find epsilon roughly at least {least} {how}"
+        return f"It would find epsilon roughly at least {least} {how}"
     if math.isinf(bound.epsilon):
-        return f"showed {sure} that no finite epsilon holds"
+        return f"It showed {sure} that no finite epsilon holds"
     if bound.epsilon == 0:
-        return f"could not show {sure} any leakage: epsilon is at least 0"
-    return f"{'showed' if violated else 'could show'} {sure} that epsilon is at least {least}"
+        return f"It could not show {sure} any leakage: epsilon is at least 0"
+    return f"It showed {sure} that epsilon is at least {least}"
 
 
 def _at(result: AuditResult) -> str:
@@ -298,12 +292,12 @@ def _at(result: AuditResult) -> str:
 
 def _against(result: AuditResult, claimed: str) -> str:
     if result.claim is None or result.verdict is None:
-        return "; there is no claim to compare it with."
+        return "There is no claim to compare it with."
     if math.isinf(result.claim.epsilon):
-        return "; the claim is infinite, and nothing could exceed it."
+        return "The claim is infinite, and nothing could exceed it."
     if result.verdict.word == "VIOLATED":
-        return f", more than the epsilon = {claimed} that is claimed{_for_whom(game_of(result))}."
-    return f"; the claim is epsilon = {claimed}{_for_whom(game_of(result))}{_but(result.verdict)}."
+        return f"That is more than the epsilon = {claimed} that is claimed{_for_whom(game_of(result))}."
+    return f"The claim is epsilon = {claimed}{_for_whom(game_of(result))}{_but(result.verdict)}."
 
 
 def _but(verdict: Verdict) -> str:

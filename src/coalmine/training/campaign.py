@@ -4,6 +4,7 @@
     DIR/secret.json           a secret that was given, from which those of the runs follow; without one each run makes its own
     DIR/run-0000 …            ordinary run directories
     DIR/scores.npz            the scores of all runs, with the column `run`
+    DIR/manifest.json         fingerprints of all these files
     DIR/result.json           the lifted audit of all runs; written last
 
 A campaign that was stopped goes on with the first run that is not finished. Lifted bounds need independent runs with canaries
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from coalmine import manifest
 from coalmine._random import stream
 from coalmine.audit.statements import audit_scores
 from coalmine.contracts import plain
@@ -87,6 +89,7 @@ def join(runs: Sequence[Scores]) -> Scores:
 
 
 def _go_on(path: Path, config: Config, secret_seed: int | None, how: dict[str, Any]) -> RunResult:
+    how = {name: value for name, value in how.items() if name != "verdict"}  # there is one verdict, at the end
     audit = {"lifted": {}, **({"bound": "band"} if config.audit.bound == "lifted" else {})}
     single = config.model_copy(
         update={
@@ -103,6 +106,7 @@ def _go_on(path: Path, config: Config, secret_seed: int | None, how: dict[str, A
     scores = join([Scores.from_npz(each.directory / "scores.npz") for each in found])
     result = _audit(config, scores, found)
     scores.save(path / "scores.npz")
+    manifest.write(path, {"result.json": result.to_json().encode()})
     result.save(path / "result.json")
     return RunResult(path, result.training, result)
 

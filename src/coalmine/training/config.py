@@ -7,11 +7,11 @@ secret seed is no part of the configuration: it would end up in files.
 from __future__ import annotations
 
 import hashlib
-import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -32,11 +32,6 @@ __all__ = [
     "read_config",
     "write_config",
 ]
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 def preset_names() -> list[str]:
@@ -163,6 +158,7 @@ def _in_words(data: Mapping[str, Any], error: Mapping[str, Any]) -> str:
         section: Any = Config
         for part in place[:-1]:
             section = section.model_fields[part].annotation
+            section = next((each for each in get_args(section) if hasattr(each, "model_fields")), section)  # of an optional one
         known = list(section.model_fields)
         return f"unknown key {'.'.join(place)!r}{nearest(place[-1], known)} Known here: {', '.join(known)}"
     if error["type"] == "value_error":

@@ -73,6 +73,10 @@ class Facts:
             **self._learned(rounds[-1]),
         }
 
+    def learned(self) -> dict[str, Any]:
+        """What is known of the model's predictions now."""
+        return self._learned(self.directory.events()[-1])
+
     def caveats(self) -> tuple[Caveat, ...]:
         """What a reader of the audit must know about this training."""
         said = [] if about_run(self.directory.config).get("secret") == "fresh" else [Caveat("secret-given")]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import repeat
 
 import numpy as np
 
@@ -46,10 +47,12 @@ from coalmine.errors import NonFiniteError
 from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
-from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work, contribute, look
+from coalmine.training.trials import Trials
+from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work, contribute, look, summed
 from coalmine.workers import Workers
 
 _GROUPS = 48  # work items of a round, at most: enough to keep workers evenly busy, few enough that moving sums costs little
+_PIECE = 1 << 16  # coordinates that are compared at a time
 _SHARDS = 8  # work items of an evaluation
 ALL_COMPARED = 100  # clients of a round, up to which every contribution is compared with the clip of its update
 _ENOUGH = 90  # contributions of a run: a fault in 5 % of them is seen with probability 0.99
@@ -129,10 +132,16 @@ class Federation:
         secret = self.participation.sampling is not None  # amplification rests on nobody knowing who took part
         streams = partial(self.secret, "cohorts") if secret else partial(stream, self.seed, "cohorts")
         cohorts = self.participation.cohorts(len(self.data), self.rounds, streams, start=number)
+        again: Iterator[IndexArray | None] = repeat(None)
+        if secret and self.canary_setup:  # who could be computed without the secret comes out the same under another one
+            streams = partial(self.secret, "cohorts drawn again")
+            again = iter(self.participation.cohorts(len(self.data), self.rounds, streams, start=number))
         for place, cohort in enumerate(cohorts, start=number):
             done = self._round(place, state, cohort, workers)
+            done = replace(done, observed=replace(done.observed, cohort_again=next(again, None)))
             state = done.state
             yield done
+            del done  # its vectors are not kept while the next round is made
 
     def evaluate(self, parameters: Vector, workers: Workers[ClientBatch | Evaluate, Outcome]) -> Array:
         """A row for every held-out user: sum of losses, their number, right predictions, predictions that count."""
@@ -145,17 +154,18 @@ class Federation:
         public = self.mechanism.announce(_part(state, "mechanism"), number, self.denominator)
         taking_part = self.canary_setup.schedule.taking_part(number) if self.canary_setup else np.zeros(0, np.int64)
         drawn, cohort = cohort, self._without_replaced(cohort, taking_part, number)
-        outcomes = workers.map(self._groups(cohort, state["parameters"], public))
         total = FixedPointSum(self.model.dim, public.clip_norm)
-        for outcome in outcomes:
-            total.merge(outcome.total)
+        outcomes = summed(workers, self._groups(cohort, state["parameters"], public), total)
         clients = total.without_noise()
         unclipped_clients = total.unclipped
-        alone = total.copy() if number + 1 == self.rounds and self.canary_setup else None
+        last = number + 1 == self.rounds and self.canary_setup is not None
+        alone = total.copy() if last else None
         own, looked_at = self._plant(total, taking_part, public)
-        together = total.without_noise()  # what was summed, before the code under audit has the sum in its hands
-        contributors, passed = total.count, total.unclipped
+        planted = total.without_noise()  # what was summed, before the code under audit has the sum in its hands
+        planted -= clients
+        contributors, passed, same = total.count, total.unclipped, total.copy() if last else None
         release, mechanism = self.mechanism.release(_part(state, "mechanism"), total, public, self.secret)
+        del total
         self._check(release, number)
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at next
             step, server = self.server.step(_part(state, "server"), release.vector)
@@ -181,19 +191,25 @@ class Federation:
             "training_loss": float(losses[:, 0].mean()) if losses.size else None,
             "examples": int(losses[:, 2].sum()),
         }
+        trials = Trials(self.mechanism, self.described, self.rounds, self.model.groups, self.secret)
+        compared = [Compared(*row) for outcome in outcomes for row in outcome.compared.tolist()]
+        compared += trials.updates(public, self.model.dim) if self.canary_setup else ()
         divisor = release.denominator
+        planted /= divisor
+        clients /= divisor
         observed = Observed(
             round=number,
             release=release,
-            canaries=RoundCanaries(taking_part, own / divisor, (together - clients) / divisor),
-            others=clients / divisor,
+            canaries=RoundCanaries(taking_part, own / divisor, planted),
+            others=clients,
             step=step,
             public=public,
-            samples=(*looked_at, *(Compared(*row) for outcome in outcomes for row in outcome.compared.tolist())),
+            samples=(*looked_at, *compared),
             cohort=drawn,
             count=int(cohort.size + taking_part.size),
             unclipped=self._unclipped(outcomes, taking_part.size),
-            bare=None if alone is None else self._bare(_part(state, "mechanism"), alone, public),
+            bare=trials.release(_part(state, "mechanism"), alone, public, partial(self.secret, "without canaries")),
+            again=trials.release(_part(state, "mechanism"), same, public, partial(self.secret, "released again")),
             record=record,
         )
         return Round(observed, after)
@@ -250,10 +266,13 @@ class Federation:
         secret = partial(self.secret, "noise of a canary", public.round, index) if self._noise_of_clients else None
         contribution = contribute(self.mechanism, sent.copy(), public, setup.examples, secret)
         total.add(contribution)
-        unit = canary.astype(np.float64) / setup.canaries.norm
+        compared = look(self.described, sent, contribution, public, self.model.groups, canary=True)
+        del sent
+        unit = canary.astype(np.float64)
+        del canary
+        unit /= setup.canaries.norm
         added = contribution.vector if contribution.without_noise is None else contribution.without_noise
         own = float(np.einsum("i,i->", unit, added, dtype=np.float64))
-        compared = look(self.described, sent, contribution, public, self.model.groups, canary=True)
         return own, compared, fast is not None and _as_said(contribution, unit, fast, public)
 
     def _groups(self, cohort: IndexArray, parameters: Vector, public: Public) -> list[ClientBatch]:
@@ -270,15 +289,6 @@ class Federation:
             )
             for first in range(0, len(users), size)
         ]
-
-    def _bare(self, state: State, alone: FixedPointSum, public: Public) -> Vector | None:
-        """What the mechanism makes of the last round's clients alone, with noise of its own, for tests: released to nobody.
-
-        Canaries move every coordinate; code that leaves out the noise where nothing moves shows it only without them.
-        """
-        if self._noise_of_clients or not self.described.has_noise or not self.described.fresh:
-            return None
-        return self.mechanism.release(state, alone, public, partial(self.secret, "without canaries"))[0].vector
 
     def _compared(self, count: int, whose: str, number: int) -> list[int]:
         """Whose contributions are compared with the clip of their updates in this round: a secret handful, or all clients."""
@@ -319,7 +329,11 @@ class Round:
 
 def _as_said(contribution: Contribution, unit: Array, kept: float, public: Public) -> bool:
     """Whether the client's code made of a canary what clipping by its norm makes of it: its own direction, `kept` long."""
-    return length(contribution.vector - kept * unit) <= _ROUNDING * max(kept, public.clip_norm)
+    apart = 0.0
+    for start in range(0, unit.size, _PIECE):
+        part = slice(start, start + _PIECE)
+        apart += length(contribution.vector[part] - kept * unit[part]) ** 2
+    return apart <= (_ROUNDING * max(kept, public.clip_norm)) ** 2
 
 
 def _part(state: State, name: str) -> State:

@@ -3,7 +3,8 @@
     DIR/reference.safetensors   the reference model, trained without any target user; the hashes of its users in inference.json
     DIR/scores.npz              T_u of every target user
     DIR/inference.json          rankings, losses, what was left out, how it was made
-    DIR/result.json             the audit: rankings, the one-run bound, and the claim if the training made one; written last
+    DIR/result.json             the audit: rankings, the one-run bound, and the claim if the training made one
+    DIR/report.html             the same on one page
 
 Everything that could favour a user (cap, deduplication, attack texts) is decided before the coins.
 """
@@ -20,12 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from coalmine import data
+from coalmine import data, manifest
 from coalmine._random import stream
 from coalmine.accounting import calibrate_noise, claim
 from coalmine.attacks import user_inference
 from coalmine.attacks.fine_tuning import LanguageModel, Tuning, windows_of
 from coalmine.attacks.user_inference import Inferred, Split, Target
+from coalmine.audit.conclude import make_page
 from coalmine.audit.statements import audit_scores
 from coalmine.clients import quiet_threads
 from coalmine.contracts import Claim, Game, Streams, plain
@@ -226,7 +228,11 @@ def attack_once(setup: Setup, folder: Path) -> InferenceResult:
     result = _audited(setup, found, stated)
     found.scores.save(folder / "scores.npz")
     (folder / "inference.json").write_text(json.dumps(plain(about), indent=2) + "\n", encoding="utf-8")
+    manifest.write(folder, {"result.json": result.to_json().encode()})
     result.save(folder / "result.json")
+    page = make_page(folder, result, [found.scores])
+    if page is not None:
+        (folder / "report.html").write_bytes(page)
     return InferenceResult(result, about, folder)
 
 

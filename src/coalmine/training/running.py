@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from coalmine import terminal
+from scipy import fft
+
+from coalmine import manifest, terminal
 from coalmine.audit.conforming import Clients
 from coalmine.audit.observe import MemoryRecord, in_words
 from coalmine.audit.score import Scorer
@@ -33,12 +34,14 @@ from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory
 from coalmine.training import strategies
 from coalmine.training.assembly import Task, check_claims, clustered_accuracy, federation, inputs, load_task
+from coalmine.training.beginning import check_inputs, check_versions, versions
 from coalmine.training.config import Config, about_run, located, parse_config, write_config
+from coalmine.training.crafting import keep_model, measure_round
 from coalmine.training.facts import Facts
 from coalmine.training.federation import Federation
+from coalmine.training.work import OneSet
 from coalmine.workers import Workers
 
-_PACKAGES = ("coalmine", "numpy", "scipy", "torch", "dp-accounting")
 _TOLD = ("rounds", "accuracy", "loss", "epsilon_of_clients")  # to hooks, beside the audit
 
 
@@ -62,6 +65,11 @@ class RunResult:
         audit = self.result.in_numbers if self.result else {"verdict": "NOT AUDITED", "reason": "a run without canaries"}
         return {**plain(about), **plain(audit)}
 
+    @property
+    def digest(self) -> str | None:
+        """The digest of the manifest of the files; whoever keeps it can see later whether they were edited."""
+        return manifest.digest(self.directory)
+
     def show(self) -> None:
         """Print for people; see `AuditResult.show`."""
         terminal.show(str(self)) if self.result is None else self.result.show()
@@ -84,6 +92,7 @@ def run(
     quiet: bool = False,
     make_workers: Callable[..., Any] = Workers,
     check: Callable[[Federation], None] = lambda job: None,
+    verdict: Callable[[RunResult], None] = lambda finished: None,
 ) -> RunResult:
     """Train and audit as the configuration says, in a new directory.
 
@@ -92,13 +101,15 @@ def run(
     `secret_seed` comes fresh from the operating system; giving it makes a run that can be repeated and is not private.
     `hooks` hear of every round, beside those that the configuration names; see `coalmine.hooks`. `make_workers` makes
     workers from their number and their job, for engines that share out the work in another way; `check` may refuse what such
-    an engine cannot do, before there is a directory.
+    an engine cannot do, before there is a directory. `verdict` is shown the audit before the training without noise and
+    canaries begins, where the configuration asks for that comparison.
     """
     listening = hooks_of((*config.run.hooks, *hooks))
     about: dict[str, Any] = {
         "schema": SCHEMA,
+        "manifest": manifest.SCHEMA,
         "secret": "fresh" if secret_seed is None else "given: reproducible, not private",
-        "versions": _versions(),
+        "versions": versions(),
     }
     if handed := _handed(task, mechanism):
         about["handed"] = handed
@@ -109,8 +120,9 @@ def run(
     check_claims(config, job)
     check(job)
     about["inputs"] = inputs(job)
+    del job  # it is made again, and its canaries take memory
     directory = RunDirectory.create(out, config=write_config(config, about), secret_seed=seed)
-    return _go_on(directory, config, task, mechanism, listening, quiet=quiet, make_workers=make_workers)
+    return _go_on(directory, config, task, mechanism, listening, quiet=quiet, make_workers=make_workers, verdict=verdict)
 
 
 def resume(
@@ -121,6 +133,7 @@ def resume(
     workers: int | None = None,
     hooks: Sequence[Hook | str] = (),
     quiet: bool = False,
+    verdict: Callable[[RunResult], None] = lambda finished: None,
 ) -> RunResult:
     """Go on where a run stopped; a finished one is read."""
     directory = RunDirectory.open(path)
@@ -132,11 +145,12 @@ def resume(
             f"{str(path)!r} was trained by {engine}, which cannot be resumed from here. Run the application again, with a new "
             "directory for its audit."
         )
-    _same_versions(directory)
+    check_versions(directory)
     config = parse_config(directory.config, where=f"{path}/config.toml")
     if workers is not None:
         config = config.model_copy(update={"run": config.run.model_copy(update={"workers": workers})})
-    return _go_on(directory, config, task or load_task(config), mechanism, hooks_of((*config.run.hooks, *hooks)), quiet=quiet)
+    listening = hooks_of((*config.run.hooks, *hooks))
+    return _go_on(directory, config, task or load_task(config), mechanism, listening, quiet=quiet, verdict=verdict)
 
 
 def _go_on(
@@ -147,6 +161,7 @@ def _go_on(
     hooks: Sequence[Hook],
     *,
     quiet: bool,
+    verdict: Callable[[RunResult], None],
     make_workers: Callable[..., Any] = Workers,
 ) -> RunResult:
     shown = directory.make_absolute()  # a hook may change the working directory
@@ -154,35 +169,23 @@ def _go_on(
         seed = directory.secret_seed
         job = federation(strategies.kept(directory, config), task, seed, mechanism)
         strategies.keep(directory, job)
-        _check_inputs(directory, job)
-        work = _Training(config, task, job, directory, seed, tell, make_workers)
-        work.train("training", quiet=quiet)
-        if config.run.reference:
-            with suppress(NonFiniteError):  # a comparison that diverges is no reason to withhold the audit
-                work.reference(quiet=quiet)
-        finished = replace(work.conclude(), directory=shown)
+        check_inputs(directory, job)
+        work = _Training(config, task, job, directory, seed, tell, OneSet(make_workers, config.run.workers))
+        with work.workers:
+            work.train("training", quiet=quiet)
+            finished = replace(work.conclude(last=not config.run.reference), directory=shown)
+            if config.run.reference:
+                verdict(finished)
+                with suppress(NonFiniteError):  # a comparison that diverges is no reason to withhold the audit
+                    work.reference(quiet=quiet)
+                finished = replace(work.compared(finished), directory=shown)
         tell("end", finished.in_numbers)
         return finished
 
 
-def _check_inputs(directory: RunDirectory, job: Federation) -> None:
-    """Whether a run goes on with what it was begun with."""
-    begun, rounds = about_run(directory.config).get("inputs"), directory.load()[0]
-    if rounds and begun == "":
-        raise RunDirectoryError(
-            f"{str(directory.path)!r} was begun with a mechanism whose values cannot be read, so that nobody can know whether "
-            f"this {type(job.mechanism).__name__} is the same. Make it a dataclass of numbers, texts and arrays to be able to "
-            "resume, or start a new run."
-        )
-    if inputs(job) != begun:
-        raise RunDirectoryError(
-            f"{str(directory.path)!r} was begun with other data, another model, mechanism or trace. "
-            "Hand `resume` the same `task` and `mechanism`, and put back the files of the data."
-        )
-
-
 def _read(directory: RunDirectory) -> RunResult:
     name = "training.json"
+    manifest.check(directory.path)
     try:
         training = json.loads((directory.path / name).read_bytes())
         audited, _ = training["audited"], training["rounds"]
@@ -193,25 +196,10 @@ def _read(directory: RunDirectory) -> RunResult:
         raise directory.damaged(name, remedy) from None
 
 
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in _PACKAGES}
-
-
 def _handed(task: Task | None, mechanism: Mechanism | None) -> dict[str, str]:
     """By argument of `run`, what no configuration holds: without it a run cannot be made again."""
     names = {"task": task and task.model.name, "mechanism": mechanism and type(mechanism).__name__}
     return {name: found for name, found in names.items() if found}
-
-
-def _same_versions(directory: RunDirectory) -> None:
-    """Other versions would give other bits."""
-    then, now = about_run(directory.config)["versions"], _versions()
-    changed = [f"{name} {then.get(name)} (here: {now[name]})" for name in now if then.get(name) != now[name]]
-    if changed:
-        raise RunDirectoryError(
-            f"{str(directory.path)!r} was begun with {', '.join(changed)}; going on would not give the result of an "
-            "uninterrupted run. Install the versions that config.toml names, or start a new run."
-        )
 
 
 class _Training:
@@ -225,10 +213,10 @@ class _Training:
         directory: RunDirectory,
         secret_seed: int,
         notify: HookRunner,
-        make_workers: Callable[..., Any],
+        workers: OneSet,
     ):
         self.config, self.task, self.job, self.directory, self.secret_seed = config, task, job, directory, secret_seed
-        self.notify, self.make_workers = notify, make_workers
+        self.notify, self.workers = notify, workers
         self.session = Session(config.spec, job.canary_setup, job.mechanism.describe(), directory, notify)
 
     def train(self, description: str, *, quiet: bool) -> None:
@@ -243,18 +231,23 @@ class _Training:
         )
         if done == self.job.rounds:
             return
-        accuracy, state = None, state or self.job.start()
-        bar = Rounds(description, self.job.rounds, done=done, quiet=quiet)
-        with bar, self.make_workers(self.config.run.workers, self.job.work()) as workers:
+        accuracy, workers = None, self.workers.of(self.job.work())
+        rounds = self.job.rounds_from(done, state or self.job.start(), workers)
+        del state  # that of the first round is not needed for long
+        # while the server plants and looks, workers are idle: transforms may have their processors, and give the same bits
+        with Rounds(description, self.job.rounds, done=done, quiet=quiet) as bar, fft.set_workers(self.config.run.workers):
             began = time.monotonic()
-            for finished in self.job.rounds_from(done, state, workers):
+            for finished in rounds:
                 more: dict[str, Any] = {}
                 if self._evaluates(finished.number):
                     more = _evaluation(self.job.evaluate(finished.state["parameters"], workers))
                     accuracy = more["accuracy"]
                 more["seconds"] = round(time.monotonic() - began, 4)
+                keep_model(self.directory, self.config.run.keep_every, finished.number + 1, finished.state)
+                measure_round(self.config, self.job, self.directory, finished.number + 1, finished.state)
                 line = self.session.observe(finished.observed, state=finished.state, more=more)
                 bar.show(finished.number + 1, in_words(line, accuracy))
+                del finished  # nor are its vectors while the next one is made
                 began = time.monotonic()
 
     def reference(self, *, quiet: bool) -> None:
@@ -262,11 +255,11 @@ class _Training:
         config = _reference_config(self.config)
         inner = self.directory.inner("reference", config=write_config(config, {}))
         job = self.job.without_noise_and_canaries()  # the same cohorts
-        other = _Training(config, self.task, job, inner, self.secret_seed, HookRunner(), self.make_workers)
+        other = _Training(config, self.task, job, inner, self.secret_seed, HookRunner(), self.workers)
         other.train("the same without noise and canaries", quiet=quiet)
 
-    def conclude(self) -> RunResult:
-        """The model, then the audit; last of all what was recorded, with which the run is finished."""
+    def conclude(self, *, last: bool) -> RunResult:
+        """The model, then the audit; last of all what was recorded, with which the run is finished, unless more follows."""
         from safetensors.numpy import save
 
         _, state = self.directory.load()
@@ -275,8 +268,16 @@ class _Training:
         self.directory.write("model.safetensors", model)
         facts = Facts(self.config, self.task, self.job, self.directory)
         training = facts.summary(model_sha256=hashlib.sha256(model).hexdigest(), secret_seed=self.secret_seed)
-        result = self.session.end(parameters, training, facts.caveats())
+        result = self.session.end(parameters, training, facts.caveats(), last=last)
         return RunResult(self.directory.path, plain(training) if result is None else result.training, result)
+
+    def compared(self, finished: RunResult) -> RunResult:
+        """The same with what the comparison found, with which the run is finished."""
+        facts = Facts(self.config, self.task, self.job, self.directory)
+        training = plain({**finished.training, **facts.learned()})
+        result = None if finished.result is None else replace(finished.result, training=training)
+        self.session.finish(result, training)
+        return RunResult(self.directory.path, training, result)
 
     def _evaluates(self, number: int) -> bool:
         every, last = self.config.run.evaluate_every, number + 1 == self.job.rounds

@@ -247,10 +247,13 @@ class Run(_Section):
     seed: Annotated[int, Field(ge=0, strict=True)] = Field(
         0, description="public seed: initialisation, order of examples, public sampling"
     )
-    workers: Whole = Field(2, description="worker processes; results do not depend on it")
+    workers: Whole = Field(2, le=1024, description="worker processes; results do not depend on it")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(10, description="rounds between evaluations; 0: at the end only")
     reference: bool = Field(False, description="afterwards train the same without noise and canaries, for comparison")
-    repeats: Whole = Field(1, description="runs with a secret each; more than one are audited together, by the lifted bound")
+    repeats: Whole = Field(
+        1, le=10_000, description="runs with a secret each; more than one are audited together, by the lifted bound"
+    )
+    keep_every: Annotated[int, Field(ge=0)] = Field(0, description="rounds between models that are kept for `craft`; 0: none")
     hooks: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field(
         (), description="trackers that every round is logged to: see [hooks](hooks.md)"
     )
@@ -273,6 +276,18 @@ class Inference(_Section):
     epsilon: Positive | None = Field(None, description="user-level epsilon that the noise is calibrated to")
 
 
+class Crafting(_Section):
+    """Crafted canaries: data designed for the model of a round, scored in frozen draws of that round; off by default."""
+
+    mode: Literal["off", "frozen"] = Field("off", description="frozen: measure rounds beside the training, which is unchanged")
+    every: Whole = Field(40, description="rounds between two measured ones")
+    draws: Whole = Field(8, description="frozen draws of a measured round, each with coins and noise of its own")
+    canaries: Whole = Field(128, description="canaries that are designed for a measured round")
+    pool: Whole = Field(64, description="users that the design looks at; as many again judge it")
+    others: Literal["known", "unknown"] = Field("known", description="whether scores are without the other clients' part")
+    options: dict[str, Any] = Field(default_factory=dict, description="of the design: fields of `coalmine.Crafting`, as loss")
+
+
 class Config(_Section):
     """A whole run."""
 
@@ -287,6 +302,7 @@ class Config(_Section):
     audit: Audit = Audit()
     run: Run = Run()
     inference: Inference | None = None
+    crafting: Crafting = Crafting()
 
     @property
     def spec(self) -> AuditSpec:
@@ -320,5 +336,5 @@ class Config(_Section):
 
 def nearest(word: str, known: Sequence[str]) -> str:
     """What somebody may have meant, as the end of a sentence."""
-    found = difflib.get_close_matches(word, known, n=1)
+    found = [name for name in known if word and name.startswith(word)] or difflib.get_close_matches(word, known, n=1)
     return f", did you mean {found[0]!r}?" if found else "."

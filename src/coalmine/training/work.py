@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,10 +78,17 @@ class Work:
 
     def __call__(self, task: ClientBatch | Evaluate) -> Outcome:
         """One task."""
-        return self._evaluate(task) if isinstance(task, Evaluate) else self._train(task)
+        if isinstance(task, Evaluate):
+            return self._evaluate(task)
+        total = self.nothing(task)
+        return replace(self.fold(total, task), total=total)
 
-    def _train(self, task: ClientBatch) -> Outcome:
-        total = FixedPointSum(self.model.dim, task.public.clip_norm)
+    def nothing(self, task: ClientBatch) -> FixedPointSum:
+        """An empty sum for the clients of a round."""
+        return FixedPointSum(self.model.dim, task.public.clip_norm)
+
+    def fold(self, total: FixedPointSum, task: ClientBatch) -> Outcome:
+        """The clients of a task are added to `total`; what is left is small."""
         cohort = [self.data.examples_of(user) for user in task.users]
         orders = [stream(self.seed, "order of examples", task.public.round, user) for user in task.users]
         rows, compared, unclipped = [], [], 0
@@ -102,7 +110,8 @@ class Work:
                     "released. Lower the client's learning rate, or look at this client's data."
                 ) from None
             rows.append((update.loss, update.steps, update.examples))
-        return Outcome(total, np.array(rows, dtype=np.float64), np.array(compared).reshape(-1, 3), unclipped)
+        kept = FixedPointSum(0, task.public.clip_norm)  # the sum itself is in `total`
+        return Outcome(kept, np.array(rows, dtype=np.float64), np.array(compared).reshape(-1, 3), unclipped)
 
     @cached_property
     def described(self) -> Description:
@@ -121,6 +130,40 @@ class Work:
         )
         rows = [(each.loss_sum, each.terms, each.correct, each.counted) for each in found]
         return Outcome(FixedPointSum(0, 1.0), np.array(rows, dtype=np.float64))
+
+
+def summed(workers: Any, tasks: Sequence[ClientBatch], total: FixedPointSum) -> list[Outcome]:
+    """The outcomes of the tasks, whose sums are added to `total`: by the workers, or here where they cannot do that."""
+    if hasattr(workers, "fold"):
+        outcomes: list[Outcome] = workers.fold(tasks, total)
+        return outcomes
+    outcomes = workers.map(tasks)
+    for outcome in outcomes:
+        total.merge(outcome.total)
+    return outcomes
+
+
+class OneSet:
+    """Workers that start when they are first needed, and go on with one job after the other where they can."""
+
+    def __init__(self, make_workers: Callable[..., Any], count: int):
+        self._make, self._count = make_workers, count
+        self._open, self._workers = ExitStack(), None
+
+    def __enter__(self) -> OneSet:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+    def of(self, work: Work) -> Any:
+        """Workers for this job."""
+        if self._workers is not None and hasattr(self._workers, "give"):
+            self._workers.give(work)
+            return self._workers
+        self._open.close()
+        self._workers = self._open.enter_context(self._make(self._count, work))
+        return self._workers
 
 
 def look(

@@ -34,6 +34,7 @@ class FinalModel(Threat):
 
     key: ClassVar[str] = "final-model"
     adversary: ClassVar[str] = "sees only the final model, and knows how it began"
+    short: ClassVar[str] = "the final model only"
     needs: ClassVar[str] = "total_change"
 
     def scores(
@@ -55,6 +56,7 @@ class WholeModel(FinalModel):
 
     key: ClassVar[str] = "whole-model"
     adversary: ClassVar[str] = "sees only the final model, its start included"
+    short: ClassVar[str] = "final model with its start"
     needs: ClassVar[str] = "model"
 
 
@@ -64,6 +66,7 @@ class EveryRelease(Threat):
 
     key: ClassVar[str] = "every-release"
     adversary: ClassVar[str] = "sees every release, but not who took part when"
+    short: ClassVar[str] = "all releases"
     needs: ClassVar[str] = "mean"
     combined: ClassVar[str] = "maximum"
 
@@ -88,6 +91,7 @@ class EveryStep(EveryRelease):
 
     key: ClassVar[str] = "every-step"
     adversary: ClassVar[str] = "sees every step of the model, but not who took part when"
+    short: ClassVar[str] = "all steps of the model"
     needs: ClassVar[str] = "step"
 
 

@@ -21,11 +21,16 @@ and never validity:
   out on a quarter of the directions: the one with the largest signal against the noise there is taken, if it beats the
   diagonal by 2 %. A formula for the best shrinkage of a covariance (Ledoit & Wolf 2004) has another aim than this score:
   for reused noise it shrinks almost nothing, although the weakest directions of R are the ones that count.
+
+Of more than 2,048 rounds, R is made of blocks of neighbouring rounds: time and memory grow with their number and not with its
+square. What comes back in another block is then not subtracted (the tests of the mechanism compare all rounds). The spread of a
+score is measured over all rounds in any case, so that this too costs power and never validity.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +45,8 @@ _WORTH = 0.02  # what a filter must gain in signal-to-noise, as a variance, befo
 _TRIED = 256  # patterns on which the shrinkage is tried out
 _LEAST = 40  # directions, below which nothing is estimated
 _BLOCK = 1024  # columns filtered at once
+_CELLS = 1 << 22  # rounds times columns handled at once
+WHOLE = 2048  # rounds whose correlations are looked at together; where there are more, within blocks of so many
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +83,20 @@ def gram(inner: Array, spreads: Array) -> Array:
 
 
 def fit(signals: Array, inner: Array, spreads: Array, design: Array | None = None) -> Filter:
+    """The filter for these signals, by blocks of rounds where they are many; see `_fit`."""
+    rounds = inner.shape[0]
+    if rounds <= WHOLE or design is not None:
+        return _fit(signals, inner, spreads, design)
+    edges = np.linspace(0, rounds, -(-rounds // WHOLE) + 1).astype(int)
+    parts = [slice(first, last) for first, last in pairwise(edges)]
+    made = [_fit(signals[part], inner[part], spreads[part], None) for part in parts]
+    if all(each.diagonal for each in made):
+        return _plain(signals)
+    squares = sum(np.square(each.norms) for each in made)
+    return Filter(np.concatenate([each.weights for each in made]), np.sqrt(squares), diagonal=False, estimated=True)
+
+
+def _fit(signals: Array, inner: Array, spreads: Array, design: Array | None) -> Filter:
     """The filter for these signals, its R from the columns of `inner`: directions that took no part.
 
     `design` is R⁻¹ as the mechanism describes its noise. It is taken where it gains more on these directions than the diagonal,
@@ -95,6 +116,8 @@ def fit(signals: Array, inner: Array, spreads: Array, design: Array | None = Non
         return usual
     tried = signals[:, np.unique(np.linspace(0, signals.shape[1] - 1, _TRIED).astype(int))]
     tried = tried[:, (tried != 0).any(axis=0)]
+    if not tried.size:
+        return usual
     begin = tried if usual.diagonal or design is None else design @ tried
     best, chosen = _gain(tried, begin, second) + _WORTH, None
     for sparse in (False, True):
@@ -114,16 +137,25 @@ def fit(signals: Array, inner: Array, spreads: Array, design: Array | None = Non
     return Filter(weights, norms, diagonal=False, estimated=True)
 
 
-def spreads_of_scores(weights: Array, covariance: Array) -> Array:
-    """sqrt(w' S w) for every pattern: what the measured covariance says about the spread of its score."""
-    return np.asarray(np.sqrt(np.maximum(np.einsum("tp,tp->p", weights, covariance @ weights), 0.0)))
+def spreads_of_scores(weights: Array, inner: Array, spreads: Array) -> Array:
+    """sqrt(w' S w) for every pattern, S measured on the columns of `inner`: the spread of its score."""
+    if inner.shape[0] <= WHOLE:
+        covariance = gram(inner, spreads)
+        return np.asarray(np.sqrt(np.maximum(np.einsum("tp,tp->p", weights, covariance @ weights), 0.0)))
+    found, size = np.empty(weights.shape[1]), max(1, _CELLS // inner.shape[0])
+    for start in range(0, found.size, size):  # without the covariance, which is as large as the square of the rounds
+        part = slice(start, start + size)
+        scores = (weights[:, part] / spreads[:, None]).T @ inner
+        found[part] = np.sqrt(np.square(scores).mean(axis=1))
+    return found
 
 
 def filtered(weights: Array, of: IndexArray, inner: Array, spreads: Array) -> Array:
     """w' x for every column, with the weights of its pattern."""
     found = np.empty(inner.shape[1])
-    for start in range(0, found.size, _BLOCK):
-        part = slice(start, start + _BLOCK)
+    size = min(_BLOCK, max(1, _CELLS // max(inner.shape[0], 1)))
+    for start in range(0, found.size, size):
+        part = slice(start, start + size)
         found[part] = np.einsum("tj,tj->j", weights[:, of[part]] / spreads[:, None], inner[:, part])
     return found
 
@@ -149,7 +181,7 @@ def _limit(pairs: int, count: int) -> float:
 
 
 def _significant(correlation: Array, count: int) -> bool:
-    above = correlation[np.triu_indices_from(correlation, 1)]
+    above = correlation[np.triu(np.ones(correlation.shape, np.bool_), 1)]
     squares = count * float(above @ above)
     surprise = (squares - above.size) / np.sqrt(2 * above.size)
     return bool(np.abs(above).max() > _limit(above.size, count) or surprise > _STANDARD_ERRORS)

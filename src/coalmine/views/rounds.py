@@ -48,6 +48,7 @@ class KnownRounds(Threat):
 
     key: ClassVar[str] = "known-rounds"
     adversary: ClassVar[str] = "sees every release and knows in which rounds its target took part"
+    short: ClassVar[str] = "all releases, rounds known"
     needs: ClassVar[str] = "mean"
     knows_rounds: ClassVar[bool] = True
 
@@ -107,6 +108,7 @@ class KnownOthers(KnownRounds):
 
     key: ClassVar[str] = "known-others"
     adversary: ClassVar[str] = "sees every release and knows the rounds of its target and all other updates"
+    short: ClassVar[str] = "all but the target known"
     needs: ClassVar[str] = "residual"
     knows_others: ClassVar[bool] = True
 
@@ -122,6 +124,7 @@ class Afterwards(KnownOthers):
 
     key: ClassVar[str] = "afterwards"
     adversary: ClassVar[str] = "knows the rounds of its target and all other updates, and looks in every later release too"
+    short: ClassVar[str] = "all known, later rounds too"
 
     @staticmethod
     def effect(squares: Array, presence: Array) -> float:
@@ -174,7 +177,7 @@ class _Filtered:
         single = chosen.diagonal and bool((np.count_nonzero(patterns.signals, axis=0) <= 1).all())
         measured = least = chosen.norms
         if columns.size and not single:
-            measured = matched_filter.spreads_of_scores(chosen.weights, matched_filter.gram(unused, spreads))
+            measured = matched_filter.spreads_of_scores(chosen.weights, unused, spreads)
             least = _ROUNDING * np.sqrt(np.square(chosen.weights).sum(axis=0))
         return _Filtered(
             filter=chosen,

@@ -32,6 +32,7 @@ class UnknownRounds(Threat):
 
     key: ClassVar[str] = "unknown-rounds"
     adversary: ClassVar[str] = "sees every release and knows all other updates, but not the rounds of its target"
+    short: ClassVar[str] = "all known but the rounds"
     needs: ClassVar[str] = "residual"
     knows_others: ClassVar[bool] = True
     empirical_only: ClassVar[bool] = True

@@ -60,6 +60,7 @@ class Threat(ABC):
 
     key: ClassVar[str] = ""  # its name in configurations, files and results
     adversary: ClassVar[str] = ""  # what it sees and knows, as the end of "An adversary who …"
+    short: ClassVar[str] = ""  # the same in at most 27 letters, beside a row of a report; with none the key in words
     needs: ClassVar[str] = "mean"  # which kind of `Projections`
     knows_rounds: ClassVar[bool] = False
     knows_others: ClassVar[bool] = False  # it must know what the clients sent

@@ -13,10 +13,24 @@
 The noise is drawn once and added in every round.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from coalmine.zoo import clipping, correlated, noise, sampling, shape
 from coalmine.zoo.bug import BUGS, Bug, listing
-from coalmine.zoo.settings import SETTINGS, Setting
-from coalmine.zoo.study import Auditor, Study, audit_all, audit_once
+
+if TYPE_CHECKING:
+    from coalmine.zoo.settings import SETTINGS as SETTINGS
+    from coalmine.zoo.settings import Setting as Setting
+    from coalmine.zoo.study import Auditor as Auditor
+    from coalmine.zoo.study import Study as Study
+    from coalmine.zoo.study import audit_all as audit_all
+    from coalmine.zoo.study import audit_once as audit_once
+
+_LATER = {  # what trains is loaded when it is first used: a list needs no torch
+    **dict.fromkeys(("SETTINGS", "Setting"), "settings"),
+    **dict.fromkeys(("Auditor", "Study", "audit_all", "audit_once"), "study"),
+}
 
 __all__ = [
     "BUGS",
@@ -34,3 +48,9 @@ __all__ = [
     "sampling",
     "shape",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'coalmine.zoo' has no attribute {name!r}")
+    return getattr(import_module(f"coalmine.zoo.{_LATER[name]}"), name)

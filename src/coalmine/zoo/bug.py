@@ -6,12 +6,14 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from coalmine import _validate
 from coalmine.contracts import Claim, Participation
 from coalmine.contracts.finding_sentences import finding
-from coalmine.training.federation import Federation
+
+if TYPE_CHECKING:  # a list of bugs loads no trainer
+    from coalmine.training.federation import Federation
 
 
 class Kind(Protocol):

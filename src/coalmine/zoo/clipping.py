@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coalmine.contracts import Contribution, Public, Release, State, Streams, Total, Vector
 from coalmine.mechanisms import AdaptiveGaussian, Gaussian
 from coalmine.mechanisms.gaussian import length
-from coalmine.training.federation import Federation
 from coalmine.zoo.bug import Replacing, bug
+
+if TYPE_CHECKING:  # a list of bugs loads no trainer
+    from coalmine.training.federation import Federation
 
 
 @bug(

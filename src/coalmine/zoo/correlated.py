@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coalmine import accounting
-from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import Array, Claim, Description, IndexArray, Participation, Separation, State, Streams
 from coalmine.mechanisms.correlated import Correlated
 from coalmine.mechanisms.strategies import Banded, Restarted
 from coalmine.mechanisms.strategies.strategy import Draw
 from coalmine.participation import Once, Pattern, Separated
-from coalmine.training.federation import Federation
 from coalmine.zoo.bug import Replacing, bug
+
+if TYPE_CHECKING:  # a list of bugs loads no trainer
+    from coalmine.training.federation import Federation
 
 _RESTART = 12  # rounds; not a multiple of the distance of a canary's rounds, which would hide it from itself
 _CUT = 8  # terms of an inverse that is cut off
@@ -25,7 +25,9 @@ _CUT = 8  # terms of an inverse that is cut off
 def _planted(job: Federation, actual: Pattern, secret_seed: int) -> Federation:
     """The same federation with canaries that take part as `actual` says."""
     assert job.canary_setup is not None
-    schedule = Schedule.draw(actual, pool=job.canary_setup.schedule.pool, rounds=job.rounds, secret_seed=secret_seed)
+    schedule = job.canary_setup.schedule.draw(
+        actual, pool=job.canary_setup.schedule.pool, rounds=job.rounds, secret_seed=secret_seed
+    )
     return replace(job, canary_setup=replace(job.canary_setup, schedule=schedule))
 
 
@@ -33,6 +35,8 @@ def _claimed(job: Federation, delta: float, limits: Any, description: Descriptio
     """The claim of a federation for canaries with these rounds."""
     assert job.canary_setup is not None
     described = job.mechanism.describe() if description is None else description
+    from coalmine import accounting  # with scipy, which a list does not need
+
     return accounting.claim_of(described, job.canary_setup.schedule.pattern, delta=delta, rounds=job.rounds, constraint=limits)
 
 
@@ -94,6 +98,8 @@ class SensitivityOfOneRound:
     def claimed(cls, job: Federation, delta: float) -> Claim:
         """The claim of one participation."""
         # right: return _claimed(job, delta, _times(job))
+        from coalmine import accounting  # with scipy, which a list does not need
+
         return accounting.claim_of(job.mechanism.describe(), Once(), delta=delta, rounds=job.rounds)
 
 
@@ -123,6 +129,8 @@ class RootOfParticipations:
         """The claim of orthogonal columns."""
         # right: return _claimed(job, delta, _times(job))
         mechanism: Any = job.mechanism
+        from coalmine import accounting  # with scipy, which a list does not need
+
         return _claimed(job, delta, _times(job), accounting.plain_gaussian(mechanism.noise_multiplier))
 
 

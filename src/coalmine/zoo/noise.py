@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coalmine.contracts import Array, Public, Release, State, Streams, Total
 from coalmine.mechanisms import Gaussian
-from coalmine.training.federation import Federation
 from coalmine.zoo.bug import Replacing, bug
+
+if TYPE_CHECKING:  # a list of bugs loads no trainer
+    from coalmine.training.federation import Federation
 
 
 @bug(

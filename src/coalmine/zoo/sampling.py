@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coalmine import accounting
-from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import Claim, Contribution, Public, Vector
 from coalmine.mechanisms import Gaussian
 from coalmine.participation import Epochs, Pattern, Periods, Poisson
-from coalmine.training.federation import Federation
 from coalmine.zoo.bug import Replacing, bug
+
+if TYPE_CHECKING:  # a list of bugs loads no trainer
+    from coalmine.training.federation import Federation
 
 
 def _with_rounds(job: Federation, actual: Pattern, secret_seed: int) -> Federation:
     """The same federation with canaries that take part as `actual` says."""
     assert job.canary_setup is not None
-    schedule = Schedule.draw(actual, pool=job.canary_setup.schedule.pool, rounds=job.rounds, secret_seed=secret_seed)
+    schedule = job.canary_setup.schedule.draw(
+        actual, pool=job.canary_setup.schedule.pool, rounds=job.rounds, secret_seed=secret_seed
+    )
     return replace(job, canary_setup=replace(job.canary_setup, schedule=schedule))
 
 
@@ -121,6 +123,8 @@ class RateOfExamples:
     @classmethod
     def claimed(cls, job: Federation, delta: float) -> Claim:
         """The claim of that rate."""
+        from coalmine import accounting  # with scipy, which a list does not need
+
         return accounting.claim_of(job.mechanism.describe(), cls.stated(job), delta=delta)
 
 
@@ -150,6 +154,8 @@ class ShuffledAndClaimedAsSampled:
     @classmethod
     def claimed(cls, job: Federation, delta: float) -> Claim:
         """Its claim."""
+        from coalmine import accounting  # with scipy, which a list does not need
+
         return accounting.claim_of(job.mechanism.describe(), cls.stated(job), delta=delta)
 
 

@@ -15,7 +15,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import linalg, signal
+import scipy  # its parts are loaded when they are used
 
 from coalmine.contracts import Array, Constraint, Explicit, PerPeriod
 from coalmine.mechanisms.strategies.sensitivity import Sensitivity
@@ -43,18 +43,18 @@ class ToeplitzStrategy(CorrelatedStrategy):
     def matrix(self) -> Array:
         """C, dense."""
         self._check_dense()
-        return np.asarray(linalg.toeplitz(self._whole(self.coefficients()), np.zeros(self.rounds)))
+        return np.asarray(scipy.linalg.toeplitz(self._whole(self.coefficients()), np.zeros(self.rounds)))
 
     def inverse(self) -> Array:
         """C⁻¹, dense."""
         self._check_dense()
-        return np.asarray(linalg.toeplitz(self.inverse_column(), np.zeros(self.rounds)))
+        return np.asarray(scipy.linalg.toeplitz(self.inverse_column(), np.zeros(self.rounds)))
 
     def inverse_column(self) -> Array:
         """The first column of C⁻¹."""
         impulse = np.zeros(self.rounds)
         impulse[0] = 1.0
-        return np.asarray(signal.lfilter([1.0], self.coefficients(), impulse))
+        return np.asarray(scipy.signal.lfilter([1.0], self.coefficients(), impulse))
 
     def row(self, number: int) -> Array:
         """Row t of W."""
@@ -83,7 +83,7 @@ class ToeplitzStrategy(CorrelatedStrategy):
         """|C s| by column."""
         seen = np.asarray(presence, dtype=np.float64)
         self.check_rounds(seen.shape[0])
-        return np.asarray(np.linalg.norm(signal.lfilter(self.coefficients(), [1.0], seen, axis=0), axis=0))
+        return np.asarray(np.linalg.norm(scipy.signal.lfilter(self.coefficients(), [1.0], seen, axis=0), axis=0))
 
     def errors(self, momentum: float = 0.0) -> Array:
         """By round, the squared error."""
@@ -115,7 +115,7 @@ class ToeplitzStrategy(CorrelatedStrategy):
 
 def quotient(coefficients: Array, rounds: int, momentum: float = 0.0) -> Array:
     """b = a / c: the first column of B, for prefix sums, or for those of releases with heavy-ball momentum."""
-    return np.asarray(signal.lfilter([1.0], coefficients, workload(rounds, momentum)))
+    return np.asarray(scipy.signal.lfilter([1.0], coefficients, workload(rounds, momentum)))
 
 
 def workload(rounds: int, momentum: float = 0.0) -> Array:

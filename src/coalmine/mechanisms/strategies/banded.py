@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import optimize, signal
+import scipy  # its parts are loaded when they are used
 
 from coalmine import _validate
 from coalmine.contracts import Array, State
@@ -66,7 +66,7 @@ class Banded(ToeplitzStrategy):
         weights = weights_of(objective, rounds)
         begin = Toeplitz(rounds).column()[:bands]
         steps = np.append(-np.diff(begin), begin[-1])
-        found = optimize.minimize(
+        found = scipy.optimize.minimize(
             _loss, np.log(steps), args=(rounds, weights, momentum), jac=True, method="L-BFGS-B",
             options={"maxiter": 3000, "maxfun": 10000, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-9},
         )  # fmt: skip
@@ -110,7 +110,7 @@ class Banded(ToeplitzStrategy):
         kept = self.bands - 1
         past = state["past"] if "past" in state else np.zeros((kept, *rows.shape[1:]))
         every = np.concatenate([past, rows])
-        made = signal.lfilter(self.coefficients(), [1.0], every, axis=0)[kept:]
+        made = scipy.signal.lfilter(self.coefficients(), [1.0], every, axis=0)[kept:]
         return np.asarray(made), {"past": every[every.shape[0] - kept :]}
 
     def init(self, dim: int) -> State:
@@ -160,7 +160,7 @@ def _loss(log_steps: Array, rounds: int, weights: Array, momentum: float) -> tup
     own /= np.linalg.norm(own)  # the loss does not depend on the length of c
     made = quotient(own, rounds, momentum)
     error = float(weights @ np.square(made))
-    adjoint = signal.lfilter([1.0], own, (2 * weights * made)[::-1])[::-1]
+    adjoint = scipy.signal.lfilter([1.0], own, (2 * weights * made)[::-1])[::-1]
     slopes = -np.array([float(adjoint[lag:] @ made[: rounds - lag]) for lag in range(own.size)])
     by_value = 2 * own + slopes / error  # of log |c|² + log error, at |c| = 1
     steps = -np.diff(np.append(own, 0.0))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import optimize, signal
+import scipy  # its parts are loaded when they are used
 
 from coalmine import _validate
 from coalmine.contracts import Array, State
@@ -127,7 +127,7 @@ class Blt(ToeplitzStrategy):
         made = np.array(rows, dtype=np.float64)
         after = np.empty_like(kept)
         for place, (decay, weight) in enumerate(zip(self.decays, self.weights, strict=True)):
-            remembered = signal.lfilter([1.0], [1.0, -decay], rows, axis=0, zi=decay * kept[place][None])[0]
+            remembered = scipy.signal.lfilter([1.0], [1.0, -decay], rows, axis=0, zi=decay * kept[place][None])[0]
             made[1:] += weight * remembered[:-1]
             made[0] += weight * kept[place]
             after[place] = remembered[-1]
@@ -185,9 +185,9 @@ class _Wanted:
 
     def _error(self, inverse: Array) -> tuple[float, Array]:
         poles = [1.0, -(1.0 + self.momentum), self.momentum]
-        made = signal.lfilter([1.0], poles, inverse)
+        made = scipy.signal.lfilter([1.0], poles, inverse)
         total = float(self.weights @ np.square(made))
-        slope = signal.lfilter([1.0], poles, (2 * self.weights * made)[::-1])[::-1]
+        slope = scipy.signal.lfilter([1.0], poles, (2 * self.weights * made)[::-1])[::-1]
         return math.log(total), np.asarray(slope / total)
 
 
@@ -229,10 +229,10 @@ def _start(top: float, buffers: int, rounds: int) -> Array:
     return np.log(np.diff(places, prepend=0.0))
 
 
-def _searched(wanted: _Wanted, start: Array) -> optimize.OptimizeResult:
+def _searched(wanted: _Wanted, start: Array) -> scipy.optimize.OptimizeResult:
     limits = [(-12.0, 3.0)] * start.size
     with np.errstate(all="ignore"):
-        return optimize.minimize(
+        return scipy.optimize.minimize(
             wanted.loss, start, jac=True, method="L-BFGS-B", bounds=limits,
             options={"maxiter": 2000, "maxfun": 4000, "maxcor": 20, "ftol": 1e-14, "gtol": 1e-9},
         )  # fmt: skip

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import linalg, signal
+import scipy  # its parts are loaded when they are used
 
 from coalmine import _validate
 from coalmine.contracts import Array, Constraint, State
@@ -107,7 +107,7 @@ class CorrelatedStrategy(ABC):
 
     def errors(self, momentum: float = 0.0) -> Array:
         """By round, the squared error of the model for noise of one clip norm: |row t of B|²."""
-        made = signal.lfilter([1.0], [1.0, -(1.0 + momentum), momentum], self.inverse(), axis=0)
+        made = scipy.signal.lfilter([1.0], [1.0, -(1.0 + momentum), momentum], self.inverse(), axis=0)
         return np.asarray(np.square(made).sum(axis=1))
 
     def rms_error(self, momentum: float = 0.0) -> float:
@@ -195,7 +195,7 @@ class CorrelatedStrategy(ABC):
 
 def triangular_inverse(matrix: Array) -> Array:
     """The inverse of a lower triangular matrix."""
-    return np.asarray(linalg.solve_triangular(matrix, np.eye(matrix.shape[0]), lower=True, check_finite=False))
+    return np.asarray(scipy.linalg.solve_triangular(matrix, np.eye(matrix.shape[0]), lower=True, check_finite=False))
 
 
 def rounded(values: Array) -> tuple[float, ...]:

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy import linalg
+import scipy  # its parts are loaded when they are used
 
 from coalmine import _validate
 from coalmine.contracts import Array, State
@@ -170,11 +170,11 @@ def _released(rounds: int, honaker: str) -> Array:
 def _lower(rounds: int) -> Array:
     """L, lower triangular with LᵀL = CᵀC: a Cholesky factor from the last round backwards."""
     gram = _nodes(rounds).T @ _nodes(rounds)
-    upper = linalg.cholesky(gram[::-1, ::-1], lower=False, check_finite=False)
+    upper = scipy.linalg.cholesky(gram[::-1, ::-1], lower=False, check_finite=False)
     return np.asarray(upper.T[::-1, ::-1].T)
 
 
 @lru_cache(maxsize=8)
 def _seen(rounds: int, honaker: str) -> Array:
     made = _released(rounds, honaker)
-    return triangular_inverse(np.asarray(linalg.cholesky(made @ made.T, lower=True, check_finite=False)))
+    return triangular_inverse(np.asarray(scipy.linalg.cholesky(made @ made.T, lower=True, check_finite=False)))

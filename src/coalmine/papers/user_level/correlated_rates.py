@@ -102,6 +102,9 @@ def cost(ask: Ask) -> ResultPart:
     )
 
 
+_FAR = (4096, 8192)  # steps, beyond those that are trained
+
+
 def dp_linear(ask: Ask) -> ResultPart:
     """Clipped training of a linear regression, the learning rate tuned for every T."""
     repetitions = ask.repeat(full=64, quick=16)
@@ -110,8 +113,12 @@ def dp_linear(ask: Ask) -> ResultPart:
     rows, checks = [], []
     for name, (value, error) in found.slopes.items():
         printed = {"SGD": "-1", "FTRL": "-2"}[name]
+        here, far = (clipped.expected_slope(name, each) for each in (tuple(lengths), _FAR))
         near: RowVerdict = "same shape" if abs(value - float(printed)) < 3 * error else "differs"
-        rows.append(PaperRow(f"{name}, clipped, linear regression: slope in T", printed, value, error, near))
+        agrees = abs(value - here) < 3 * error
+        checks.append(PaperCheck(f"{name}: slope {value:.2f} ± {error:.2f}, exact at these T {here:.2f}", agrees))
+        note = f"exact at these T {here:.2f}; between T = {_FAR[0]} and {_FAR[1]}: {far:.2f}"
+        rows.append(PaperRow(f"{name}, clipped, linear regression: slope in T", printed, value, error, near, note))
     gap = found.slopes["SGD"][0] - found.slopes["FTRL"][0]
     spread = math.hypot(found.slopes["SGD"][1], found.slopes["FTRL"][1])
     checks.append(PaperCheck(f"the error of FTRL falls faster, by {gap:.2f} ± {spread:.2f} in the exponent", gap > 2 * spread))

@@ -1,0 +1,32 @@
+"""The verb `craft`: crafted canaries at one model of a run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coalmine.cli.speech import VIOLATED, AsJson
+
+
+def craft(
+    directory: Annotated[Path, typer.Argument(help="The directory of a run.")],
+    number: Annotated[int | None, typer.Option("--round", help="The round whose model is audited; default: the last.")] = None,
+    canaries: Annotated[int | None, typer.Option(help="Canaries to design; default: crafting.canaries of the run.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Craft data canaries for one model of a run, and measure what one round reveals of them. Nothing is trained again.
+
+    \b
+    Example:
+      coalmine craft runs/first --canaries 64
+    """
+    import json
+
+    from coalmine.contracts import plain
+    from coalmine.training.crafting import craft as measure
+    from coalmine.training.crafting import in_words
+
+    found = measure(directory, number=number, canaries=canaries)
+    typer.echo(json.dumps(plain(found), indent=2, sort_keys=True) if as_json else in_words(found))
+    if found["violated"]:
+        raise typer.Exit(VIOLATED)

@@ -1,0 +1,56 @@
+"""The page of all runs as a reader meets it."""
+
+import shutil
+import threading
+import time
+
+import pytest
+
+uvicorn = pytest.importorskip("uvicorn", reason='uvicorn is not installed: pip install "coalmine[serve]"')
+
+PHONE, SCREEN = (390, 844), (1280, 800)
+
+
+class Address(str):
+    """What `reader` opens."""
+
+    def as_uri(self):
+        return str(self)
+
+
+@pytest.fixture(scope="module")
+def address(finished, tmp_path_factory):
+    from coalmine.serve.server import make_app
+
+    root = tmp_path_factory.mktemp("served")
+    shutil.copytree(finished(), root / "first")
+    shutil.copytree(finished("mechanism.noise_multiplier=1.0"), root / "second")
+    shutil.copytree(root / "first", root / "running")
+    for name in ("result.json", "training.json", "manifest.json"):
+        (root / "running" / name).unlink()
+    (root / "running" / "events.jsonl").touch()
+    server = uvicorn.Server(uvicorn.Config(make_app(root), port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join(60)
+
+
+@pytest.mark.parametrize("size", [PHONE, SCREEN], ids=["phone", "screen"])
+def test_runs_live_page_report_and_comparison(reader, address, size):
+    opened = reader(Address(f"{address}/"), width=size[0], height=size[1])
+    page = opened.page
+    assert page.locator("#runs tbody tr").count() == 3
+    for choice in ("first", "second"):
+        page.get_by_label(f"compare {choice}").check()
+    page.get_by_role("button").click()
+    assert "Privacy audits compared" in page.inner_text("header")
+    for name, selector in (("", "#runs"), ("run/running", "#latest"), ("run/first", "#verdict")):
+        page.goto(f"{address}/{name}")
+        assert page.locator(selector).is_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0], name
+    assert opened.complaints == []
+    assert all(url.startswith(address) for url in opened.requests)

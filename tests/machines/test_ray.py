@@ -1,0 +1,51 @@
+"""`--engine ray` on two raylets of this machine: the same bits; a node that dies; too few processors; other versions."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coalmine.training import run
+from coalmine.training.config import read_config
+
+pytest.importorskip("ray")
+DRIVER = Path(__file__).with_name("driver.py")
+SHORT = ["participation.epochs=1", "participation.rounds=6", "canaries.pool=60", "run.reference=false", "run.workers=1"]
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory):
+    out = tmp_path_factory.mktemp("ray")
+    ended = subprocess.run([sys.executable, DRIVER, out], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return out, json.loads((out / "found.json").read_text())
+
+
+def test_nodes_are_on_loopback(tried):
+    assert tried[1]["nodes"] == ["127.0.0.1", "127.0.0.1"]
+
+
+def test_the_result_is_that_of_one_machine_bit_for_bit(tried, tmp_path):
+    run(read_config("tiny", SHORT), tmp_path / "one", secret_seed=7, quiet=True)
+    for name in ("scores.npz", "model.safetensors", "result.json"):
+        assert (tried[0] / "ray" / name).read_bytes() == (tmp_path / "one" / name).read_bytes(), name
+
+
+def test_too_few_processors_are_one_message_before_there_is_a_directory(tried):
+    assert tried[1]["few"].startswith("3 workers need 3 processors; this Ray cluster has 2. Use --workers 2")
+    assert not (tried[0] / "few").exists()
+
+
+def test_another_version_on_a_node_is_one_message(tried):
+    assert "numpy" in tried[1]["versions"] and "(here: 1.0)" in tried[1]["versions"]
+
+
+def test_the_tasks_of_a_node_that_dies_are_done_again(tried):
+    found = tried[1]
+    assert found["squares"] == [number * number for number in range(12)]
+    assert found["left"] == 1
+    nodes = {node for _, node in found["begun"]}
+    assert len(nodes) == 2
+    assert len(found["begun"]) > 12, "what the dead node had begun was begun again"

@@ -1,0 +1,141 @@
+"""Frozen rounds: no leakage gives no bound, full leakage gives the claim, too little noise is seen, nothing else changes."""
+
+import json
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import coalmine
+from coalmine._random import stream
+from coalmine.mechanisms import Gaussian
+from coalmine.training import run
+from coalmine.training.assembly import federation, load_task
+from coalmine.training.config import read_config
+from coalmine.training.crafting import Measuring, craft, measure
+from coalmine.training.frozen import Frozen
+
+FALSE_ALARM = 1e-6
+CONFIG = read_config("tiny")
+
+
+@dataclass(frozen=True)
+class HalfNoise(Gaussian):
+    """Says one thing and adds half of it."""
+
+    @property
+    def update_noise_multiplier(self):
+        return self.noise_multiplier / 2
+
+
+@pytest.fixture(scope="module")
+def frozen():
+    """64 canaries for the first model of the tiny preset."""
+    task = load_task(CONFIG)
+    job = federation(CONFIG, task, 5)
+    state, users = job.start(), list(job.data.users)
+    crafted = coalmine.design_canaries(
+        job.model,
+        state["parameters"],
+        job.training,
+        [job.data.examples_of(user) for user in users[:30]],
+        count=64,
+        clip_norm=1.0,
+        noise_multiplier=0.5,
+        cohort_size=24,
+        options=coalmine.Crafting(iterations=120),
+        streams=partial(stream, 5, "design"),
+    )
+    return Frozen(job, state, crafted, 3, frozenset(users[:30]))
+
+
+def secret(frozen, seed):
+    return replace(frozen, federation=replace(frozen.federation, secret=partial(stream, seed)))
+
+
+def test_without_insertion_bounds_are_zero_at_the_promised_rate(frozen):
+    audits = 60
+    above = sum(
+        coalmine.bound_band(secret(frozen, seed).scores(1, insert=False), delta=1e-5).epsilon > 0 for seed in range(audits)
+    )
+    assert above <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
+
+
+def test_unknown_others_without_insertion(frozen):
+    alone = replace(frozen, crafted=one_of(frozen.crafted))
+    rows = secret(alone, 0)
+    audits = 40
+    above = 0
+    for seed in range(audits):
+        again = secret(rows, seed)
+        again.__dict__["projections"] = rows.projections  # they do not depend on the secret
+        above += coalmine.bound_band(again.scores(60, others="unknown", insert=False), delta=1e-5).epsilon > 0
+    assert above <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
+
+
+def one_of(crafted):
+    return replace(crafted, samples=crafted.samples[:1], updates=crafted.updates[:1])
+
+
+def test_intervals_hold_the_claim_of_one_round(frozen):
+    true = float(coalmine.gaussian_epsilon(0, 1, 2, 1, 1e-5))
+    audits = 40
+    missed = 0
+    for seed in range(audits):
+        found = coalmine.estimate_gaussian(secret(frozen, seed).scores(2), delta=1e-5)
+        missed += not found.low <= true <= found.high
+    assert missed <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
+
+
+def test_half_the_noise_is_seen_since_its_scale_is_measured(frozen):
+    claimed = float(coalmine.gaussian_epsilon(0, 1, 2, 1, 1e-5))
+    half = replace(frozen, federation=replace(frozen.federation, mechanism=HalfNoise(1.0, 0.5)))
+    assert coalmine.bound_band(half.scores(8), delta=1e-5).epsilon > claimed
+    assert coalmine.bound_band(frozen.scores(8), delta=1e-5).epsilon < claimed
+
+
+def test_replicates_have_coins_noise_and_labels_of_their_own(frozen):
+    scores = frozen.scores(3)
+    table = scores.value.reshape(3, -1)
+    assert not np.isclose(table[0], table[1]).any()
+    assert len({tuple(row) for row in scores.inserted.reshape(3, -1)}) == 3
+    assert scores.labels["replicate"].max() == 2
+    assert set(scores.labels["round"]) == {3}
+    assert scores.sha256 == frozen.scores(3).sha256
+
+
+def test_unknown_others_are_for_one_canary(frozen):
+    with pytest.raises(ValueError, match="one canary"):
+        frozen.scores(2, others="unknown")
+
+
+def test_rows_of_one_canary_are_evidence_only_as_replicates_with_coins():
+    labels = {"canary": [0, 0, 1, 1], "round": [0] * 4, "replicate": [0, 1, 0, 1]}
+    about = {"value": [2.0, 1.0, 0.0, 0.1], "inserted": np.array([True, True, False, False]), "labels": labels}
+    assert coalmine.bound_band(coalmine.Scores(**about, assignment="coins"), delta=1e-5).epsilon >= 0
+    with pytest.raises(coalmine.errors.AuditError, match="one number per canary"):
+        coalmine.bound_band(coalmine.Scores(**about, assignment="fixed"), delta=1e-5)
+
+
+def test_measured_rounds_do_not_change_the_model(tmp_path):
+    changes = ["participation.rounds=4", "participation.epochs=1", "run.workers=1", "run.evaluate_every=0"]
+    plain = run(read_config("tiny", changes), tmp_path / "plain", secret_seed=3, quiet=True)
+    crafting = ["mode=frozen", "every=2", "pool=20", "canaries=16", "options={iterations=20}"]
+    more = [*changes, "run.keep_every=2", *(f"crafting.{each}" for each in crafting)]
+    measured = run(read_config("tiny", more), tmp_path / "measured", secret_seed=3, quiet=True)
+    assert plain.training["model_sha256"] == measured.training["model_sha256"]
+    stored = json.loads((tmp_path / "measured" / "crafted-000002.json").read_text())
+    again = craft(tmp_path / "measured", number=2)
+    assert stored["scores_sha256"] == again["scores_sha256"]
+    assert stored["confidence"] == pytest.approx(0.975)  # two measured rounds
+    assert again["confidence"] == pytest.approx(0.95)
+    with pytest.raises(coalmine.errors.RunDirectoryError, match="before 2, 4"):
+        craft(tmp_path / "measured", number=1)
+
+
+def test_a_pool_needs_users():
+    job = federation(CONFIG, load_task(CONFIG), 5)
+    with pytest.raises(ValueError, match=r"crafting\.pool"):
+        measure(job, job.start(), 0, Measuring(pool=1000), delta=1e-5, confidence=0.95, unit="client")
