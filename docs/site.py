@@ -5,6 +5,7 @@ CHANGELOG, and to scripts and examples, which the site holds as files. So they a
 written as seen from there; a link that leads nowhere ends the build.
 """
 
+import logging
 import re
 import shutil
 import sys
@@ -50,6 +51,7 @@ def main():
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     with tempfile.TemporaryDirectory() as folder:
         pages(Path(folder))
         config = load_config(str(ROOT / "mkdocs.yml"), docs_dir=folder, strict=True)
