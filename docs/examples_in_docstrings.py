@@ -12,6 +12,7 @@ class ExamplesInDocstrings(griffe.Extension):
     """Puts a fence around every doctest."""
 
     def on_object(self, *, obj: griffe.Object, **_: object) -> None:
+        """Change the docstring of one object before it is read."""
         if obj.docstring:
             obj.docstring.value = DOCTEST.sub(
                 lambda found: f"{found[1]}```pycon\n{found[0]}\n{found[1]}```", obj.docstring.value
