@@ -18,6 +18,7 @@ from coalmine.audit.conforming import STATE, Clients, make_battery, with_canarie
 from coalmine.audit.observe import Record, Recorder, RunningEpsilon, with_schedule
 from coalmine.audit.score import Scorer
 from coalmine.audit.spec import AuditSpec
+from coalmine.audit.statements import Measured
 from coalmine.canaries.setup import CanarySetup
 from coalmine.conformance import Battery
 from coalmine.contracts import Array, Caveat, Claim, Description, Observed, State, Vector
@@ -104,8 +105,10 @@ class Session:
         stated: Claim | None = None,
         setup: CanarySetup | None = None,
         last: bool = True,
+        further: Sequence[Measured] = (),
     ) -> AuditResult | None:
         """The result, its files and its page; None without canaries. `setup` is as it was, where an engine decided it.
+        `further` are tables of scores that were made in another way, and may contradict their claims as well.
 
         With this the run is finished, unless it is not the `last` word: then `finish` follows.
         """
@@ -115,7 +118,9 @@ class Session:
             return None
         if setup is not None:
             self.recorder = with_schedule(self.recorder, setup)
-        return conclude(self.scorer(parameters, stated), training, caveats, engine_decided=setup is not None, last=last)
+        return conclude(
+            self.scorer(parameters, stated), training, caveats, engine_decided=setup is not None, last=last, further=further
+        )
 
     def finish(self, result: AuditResult | None, training: Mapping[str, Any]) -> None:
         """A result to whose training something was added, in the place of the one before; with this the run is finished."""

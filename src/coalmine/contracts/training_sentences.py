@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coalmine.contracts.crafted_sentences import crafted_words
 from coalmine.contracts.sentences import how_often
 
 Numbers = Mapping[str, Any]
@@ -40,6 +41,8 @@ def training_words(facts: Numbers) -> dict[str, str]:
     words["canaries"] = share
     if "baseline_accuracy" in facts:
         words["learned"] = _learned(facts)
+    if "crafted" in facts:
+        words |= crafted_words(facts["crafted"])
     if "hidden_by_the_others" in facts:
         words["hidden"] = f"by the other {many}: epsilon about {facts['hidden_by_the_others']:.3g}"
     return words

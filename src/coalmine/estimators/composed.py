@@ -32,7 +32,7 @@ from coalmine.estimators import _rates
 from coalmine.estimators.band import bound_band
 from coalmine.scores import Scores
 
-_DRAWS = 2000  # of the null, and of a perfect canary
+SIMULATED = 2000  # of the null, and of a perfect canary
 _MOST = 4_000_000  # scores in memory at once
 _LEAST_PUBLISHED = 0.15
 SAME_LAW = "the law of a score is the same in all measured rounds"
@@ -45,11 +45,13 @@ def estimate_round_canife(
     confidence: float = 0.95,
     interval: _rates.Interval = "clopper-pearson",
     as_published: bool = False,
+    threshold: float | None = None,
 ) -> PointEstimate:
     """The paper's epsilon of one measured round, from the scores of its frozen draws, at delta = 1/n unless one is given.
 
     `interval` is that of the two error rates at the chosen threshold: pointwise, not simultaneous, so that `low` is no bound.
-    With `as_published` values below 0.15 are replaced by 0.15, as the published code does.
+    With `as_published` values below 0.15 are replaced by 0.15, as the published code does. A `threshold` that was chosen
+    elsewhere, on mock rounds (section 3.4), takes the place of the best one of these scores: then nothing is chosen here.
 
     >>> found = estimate_round_canife(Scores.of([1.0] * 50, [0.0] * 50), interval="jeffreys")
     >>> found.epsilon, round(found.low, 2), round(found.details["capped"], 2)
@@ -63,7 +65,10 @@ def estimate_round_canife(
     n = inserted.size + held_out.size
     delta, confidence = _validate.delta(1 / n if delta is None else delta), _validate.confidence(confidence)
     _validate.one_of("interval", interval, _rates.INTERVALS)
-    thresholds = np.unique(np.concatenate([inserted, held_out]))
+    if threshold is None:
+        thresholds = np.unique(np.concatenate([inserted, held_out]))
+    else:
+        thresholds = np.array([_validate.number("threshold", threshold)])
     missed = np.searchsorted(inserted, thresholds, side="left")
     alarms = held_out.size - np.searchsorted(held_out, thresholds, side="left")
     values = _ratios(missed / inserted.size, alarms / held_out.size, delta)
@@ -72,7 +77,7 @@ def estimate_round_canife(
     if as_published:
         epsilon = max(epsilon, _LEAST_PUBLISHED)
         flags.append(Caveat("as-published", {"least": _LEAST_PUBLISHED}))
-    null = _null(inserted.size, held_out.size, delta)
+    null = _null(inserted.size, held_out.size, delta, threshold is None)
     counts = ((int(missed[best]), inserted.size), (int(alarms[best]), held_out.size))
     low, high = _limits(counts, delta, confidence, interval)
     return PointEstimate(
@@ -119,7 +124,7 @@ class Perfect:
 
 
 def perfect_canary(
-    noise_multiplier: float, *, draws: int = 100, delta: float | None = None, simulations: int = _DRAWS, seed: int = 0
+    noise_multiplier: float, *, draws: int = 100, delta: float | None = None, simulations: int = SIMULATED, seed: int = 0
 ) -> Perfect:
     """What a perfect canary would show by the paper's estimator: scores N(0, sigma²) against N(1, sigma²), half of each.
 
@@ -211,11 +216,18 @@ def _simulated(values: Array, inserted: int, delta: float) -> tuple[Array, Array
 
 
 @lru_cache(maxsize=64)
-def _null(inserted: int, held_out: int, delta: float) -> Array:
-    """The estimate if nothing leaks, simulated: it depends on the order of the scores alone."""
-    draws = int(np.clip(_MOST / (inserted + held_out), 200, _DRAWS))
+def _null(inserted: int, held_out: int, delta: float, chosen: bool) -> Array:
+    """The estimate if nothing leaks, simulated: it depends on the order of the scores alone.
+
+    With a threshold that was not `chosen` here, each simulation has one at a random place: where it is depends on mock rounds.
+    """
+    draws = int(np.clip(_MOST / (inserted + held_out), 200, SIMULATED))
     values = stream(0, "null of one round", inserted, held_out).random((draws, inserted + held_out))
-    return _simulated(values, inserted, delta)[0]
+    if chosen:
+        return _simulated(values, inserted, delta)[0]
+    cut = stream(0, "mock threshold", inserted, held_out).random(draws)[:, None]
+    fnr, fpr = (values[:, :inserted] < cut).mean(axis=1), (values[:, inserted:] >= cut).mean(axis=1)
+    return _ratios(fnr, fpr, delta)
 
 
 @lru_cache(maxsize=256)

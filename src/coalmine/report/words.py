@@ -22,7 +22,10 @@ from coalmine.verdict import ABOVE
 from coalmine.views import VIEWS
 
 NO_CLAIM = "NO CLAIM"
-_SIMULATED = {"one-release": "sees one release"}  # of scores that no run made
+_OTHERS = {  # scores that no view of a run made
+    "one-release": "sees one release",
+    "crafted-canaries": "has data of its own in a round, crafted for its model, and knows what all other clients sent",
+}
 _CHANCE = "(with probability 0.8, Gaussian scores)"
 _LIMITS = {  # what each verdict does not say
     "VIOLATED": "Why the claim fails. Rule out first that the claim was computed for another game; what remains is the "
@@ -71,7 +74,7 @@ def adversary(view: str, layer: str | None = None) -> str:
     'An adversary who sees every release and knows in which rounds its target took part'
     """
     limited = f", limited to the layer {layer}" if layer else ""
-    described = VIEWS[view].adversary if view in VIEWS else _SIMULATED.get(view)
+    described = VIEWS[view].adversary if view in VIEWS else _OTHERS.get(view)
     if described is not None:
         return f"An adversary who {described}{limited}"
     return "An adversary whose view was not stated" if view == "unstated" else f"An adversary with the view “{view}”{limited}"

@@ -1,4 +1,4 @@
-"""One measured round: canaries crafted for its model, frozen draws, and what they show beside the claim of one round.
+"""One measured round: canaries crafted for its model, scored in frozen draws, and what they show beside the claim of one round.
 
 The claim is that of one round in which a client takes part for sure, at the same delta: the one-round Gaussian claim.
 Everything here is a function of the state before the round and of the seeds; the training does not notice it.
@@ -6,9 +6,8 @@ Everything here is a function of the state before the round and of the seeds; th
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,19 @@ import numpy as np
 
 from coalmine.canaries.crafted.design import Crafted, design_canaries
 from coalmine.canaries.crafted.options import Crafting
-from coalmine.contracts import State, plain
+from coalmine.contracts import State
+from coalmine.data.dataset import Examples
 from coalmine.errors import RunDirectoryError
-from coalmine.estimators.band import bound_band
-from coalmine.estimators.gaussian_fit import estimate_gaussian
-from coalmine.gaussian import gaussian_epsilon
 from coalmine.runs import RunDirectory
-from coalmine.scores import Scores
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import Config, parse_config
+from coalmine.training.crafted_round import check_mechanism, mechanism_state
+from coalmine.training.crafted_statements import Measured, one_round_claim, release_cost, whole_training
 from coalmine.training.federation import Federation
 from coalmine.training.frozen import Frozen
+from coalmine.training.mock_clients import MockClients, mock_clients
 
-NOISE_ASSUMPTION = "the noise is normal and the same in all directions: its scale was measured beside the canaries"
+_MOST_PROJECTED = 2000  # clients whose part in the scores is computed one by one, or four cohorts if that is more
 
 
 @dataclass(frozen=True)
@@ -41,100 +40,79 @@ class Measuring:
     pool: int = 64  # users that the design may look at; as many again judge it. None of them is in a frozen cohort
     others: str = "known"
     options: Crafting = field(default_factory=Crafting)
-
-
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """What a measured round shows."""
-
-    round: int
-    crafted: Crafted
-    scores: Scores
-    delta: float
-    confidence: float
-    claimed: float
-
-    def statements(self) -> dict[str, Any]:
-        """Estimate and bound beside the claim, at one delta, as plain data."""
-        estimate = estimate_gaussian(self.scores, delta=self.delta, confidence=self.confidence)
-        bound = bound_band(self.scores, delta=self.delta, confidence=self.confidence)
-        measured = self.scores.null is not None
-        return {
-            "round": self.round,
-            "delta": self.delta,
-            "confidence": self.confidence,
-            "claim": self.claimed,
-            "estimate": {"epsilon": estimate.epsilon, "low": estimate.low, "high": estimate.high},
-            "bound": {"epsilon": bound.epsilon, "valid": bound.valid},
-            "assumptions": [*bound.assumptions, *([NOISE_ASSUMPTION] if measured else [])],
-            "violated": bool(bound.valid and bound.epsilon > self.claimed),
-            "scores": int(self.scores.value.size),
-            "scores_sha256": self.scores.sha256,
-            "design": plain(self.crafted.summary()),
-        }
+    foreign: tuple[Examples, ...] = field(default=(), repr=False)  # clients of a public data set, in place of a pool of users
 
 
 def measure(
     job: Federation, state: State, number: int, how: Measuring, *, delta: float, confidence: float, unit: str
 ) -> Measured:
     """Craft canaries for the model of `state`, before round `number`, and score them in frozen draws of that round."""
+    mock = mock_clients(job, how.pool, how.foreign)
+    crafted = design_for(job, state, number, how, mock)
+    frozen = Frozen(job, state, crafted, number, mock.users)
+    scores, noise = frozen.measured(how.draws, others=how.others, unit=unit)
+    expected = job.participation.expected_size(len(job.data), job.rounds)
+    if how.others == "unknown":
+        projections = frozen.projections
+    else:
+        order = job.secret("crafting", "population").permutation(len(frozen.users))
+        some = np.sort(order[: max(_MOST_PROJECTED, round(4 * expected))])
+        projections = frozen.projections_of([frozen.users[place] for place in some.tolist()])
+    return Measured(
+        number,
+        crafted,
+        scores,
+        delta,
+        confidence,
+        one_round_claim(job, delta=delta, unit=unit),
+        noise,
+        projections=projections,
+        q=min(1.0, expected / len(projections)),
+        mock=frozen.scores(how.draws, others=how.others, unit=unit, first=how.draws),
+        apart=frozen.apart,
+        as_published=how.options.as_published,
+    )
+
+
+def design_for(job: Federation, state: State, number: int, how: Measuring, mock: MockClients) -> Crafted:
+    """Canaries for the model before a round."""
+    check_mechanism(job)
     noise = job.described.noise
     if noise is None or not noise.multiplier > 0:
         raise ValueError("crafted canaries are measured against noise; this mechanism adds none. Set its noise multiplier.")
-    pool, judges = _mock_users(job, how.pool)
-    public = job.mechanism.announce(
-        {key.removeprefix("mechanism."): value for key, value in state.items() if key.startswith("mechanism.")},
-        number,
-        job.denominator,
-    )
-    crafted = design_canaries(
+    public = job.mechanism.announce(mechanism_state(state), number, job.denominator)
+    return design_canaries(
         job.model,
         state["parameters"],
         job.training,
-        [job.data.examples_of(user) for user in pool],
+        mock.pool,
         count=how.canaries,
         clip_norm=public.clip_norm,
         noise_multiplier=noise.multiplier,
         cohort_size=job.participation.expected_size(len(job.data), job.rounds),
         options=how.options,
         streams=partial(job.secret, "crafting", number),
-        held_out=[job.data.examples_of(user) for user in judges],
+        held_out=mock.judges,
     )
-    frozen = Frozen(job, state, crafted, number, frozenset((*pool, *judges)))
-    claimed = float(gaussian_epsilon(0.0, 1.0, 1 / noise.accounted, 1.0, delta))
-    return Measured(number, crafted, frozen.scores(how.draws, others=how.others, unit=unit), delta, confidence, claimed)
 
 
-def _mock_users(job: Federation, pool: int) -> tuple[list[str], list[str]]:
-    """(users for the design, users who judge it), the same in every round; known to nobody outside."""
-    if not 2 * pool < len(job.data):
-        raise ValueError(f"crafting.pool={pool} needs more than {2 * pool} users; there are {len(job.data)}. Lower it.")
-    order = job.secret("crafting", "pool").permutation(len(job.data))[: 2 * pool]
-    users = [job.data.users[place] for place in np.asarray(order).tolist()]
-    return users[:pool], users[pool:]
-
-
-def how_of(config: Config) -> Measuring:
+def how_of(config: Config, job: Federation | None = None) -> Measuring:
     """What a configuration says about measured rounds."""
     asked = config.crafting
     try:
         stated: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in asked.options.items()}
-        options = Crafting(**stated)
+        options = Crafting(**({"as_published": True} if asked.as_published else {}) | stated)
     except TypeError:
         known = ", ".join(Crafting.__dataclass_fields__)
         raise ValueError(f"crafting.options has {', '.join(asked.options)}; it may have {known}.") from None
-    return Measuring(asked.canaries, asked.draws, asked.pool, asked.others, options)
+    how = Measuring(asked.canaries, asked.draws, asked.pool, asked.others, options)
+    if asked.as_published and not {"canaries", "draws", "others"} & asked.model_fields_set:
+        how = replace(how, canaries=1, draws=100, others="unknown")  # the paper's numbers
+    if asked.pool_source is not None and job is not None:
+        from coalmine.training.mock_clients import foreign_clients
 
-
-def measure_round(config: Config, job: Federation, directory: RunDirectory, number: int, state: State) -> None:
-    """Measure the round that comes next, if it is the turn of one; what was found is a file of the run.
-
-    Any of the measured rounds may contradict the claim, so that each has its share of the confidence.
-    """
-    if config.crafting.mode == "off" or number % config.crafting.every:
-        return
-    found = _measured(config, job, state, number, how_of(config), tests=job.rounds // config.crafting.every)
-    directory.write(f"crafted-{number:06d}.json", _document(found))
+        how = replace(how, foreign=foreign_clients(config, job.model))
+    return how
 
 
 def keep_model(directory: RunDirectory, every: int, number: int, state: State) -> None:
@@ -155,17 +133,34 @@ def craft(path: str | Path, *, number: int | None = None, canaries: int | None =
     config = parse_config(directory.config, where=f"{path}/config.toml", quiet=True)
     job = federation(config, load_task(config), directory.secret_seed)
     done, state = directory.load()
+    if not state:
+        raise RunDirectoryError(f"{str(path)!r} has no finished round, and so no model to craft canaries for. Resume it first.")
     if number is not None and number != done:
         state = _kept(directory, number, done)
-    how = how_of(config)
+    how = how_of(config, job)
     if canaries is not None:
-        how = Measuring(canaries, how.draws, how.pool, how.others, how.options)
-    return _measured(config, job, state, done if number is None else number, how)
+        how = replace(how, canaries=canaries)
+    if how.others == "unknown" and how.canaries > 1:
+        how = replace(how, others="known")
+    found = measured_round(config, job, state, done if number is None else number, how).statements()
+    privacy, asked = config.privacy, config.crafting
+    about: dict[str, Any] = {
+        "delta": privacy.delta,
+        "relation": privacy.relation,
+        "others": how.others,
+        "release": asked.release,
+    }
+    return {
+        **found,
+        "composed": whole_training(job, [found], delta=privacy.delta, confidence=config.audit.confidence),
+        "frozen_draws": release_cost(job, measured=1, draws=how.draws, **about),
+    }
 
 
-def _measured(config: Config, job: Federation, state: State, number: int, how: Measuring, *, tests: int = 1) -> dict[str, Any]:
+def measured_round(config: Config, job: Federation, state: State, number: int, how: Measuring, *, tests: int = 1) -> Measured:
+    """A frozen round of a run; `tests` rounds share the confidence."""
     privacy, confidence = config.privacy, 1 - (1 - config.audit.confidence) / tests
-    return measure(job, state, number, how, delta=privacy.delta, confidence=confidence, unit=privacy.unit).statements()
+    return measure(job, state, number, how, delta=privacy.delta, confidence=confidence, unit=privacy.unit)
 
 
 def _kept(directory: RunDirectory, number: int, done: int) -> State:
@@ -184,20 +179,57 @@ def _kept(directory: RunDirectory, number: int, done: int) -> State:
 
 def in_words(found: Mapping[str, Any]) -> str:
     """A measured round for people."""
-    estimate, design = found["estimate"], found["design"]
-    return "\n".join(
+    return "\n".join(f"{name:<15}{text}" for name, text in _lines(found))
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    estimate, design, printed, composed = (found[name] for name in ("estimate", "design", "printed", "composed"))
+    yield "round", f"{found['round']}, {design['canaries']} canaries, {found['scores']} scores"
+    yield (
+        "efficiency",
         (
-            f"round          {found['round']}, {design['canaries']} canaries, {found['scores']} scores",
-            f"efficiency     {design['efficiency']:.3f} (visibility {design['visibility']:.3f}, reach {design['reach']:.3f}, "
-            f"overlap {design['overlap']:.3f})",
-            f"estimate       epsilon {estimate['epsilon']:.3f} ({estimate['low']:.3f} to {estimate['high']:.3f})",
-            f"lower bound    epsilon {found['bound']['epsilon']:.3f} at {100 * found['confidence']:g} % confidence",
-            f"claim          epsilon {found['claim']:.3f} of one round, at the same delta {found['delta']:g}",
-            "verdict        "
-            + ("VIOLATED: the bound is above the claim" if found["violated"] else "the claim is not contradicted"),
-        )
+            f"{design['efficiency']:.3f} (visibility {design['visibility']:.3f}, reach {design['reach']:.3f}, "
+            f"overlap {design['overlap']:.3f})"
+        ),
     )
+    yield "noise", f"{found['noise']['measured']:.4g} measured, {found['noise']['claimed']:.4g} claimed"
+    yield "estimate", f"epsilon {_number(estimate['epsilon'])} ({_number(estimate['low'])} to {_number(estimate['high'])})"
+    yield "lower bound", f"epsilon {_number(found['bound']['epsilon'])} at {100 * found['confidence']:g} % confidence"
+    yield "claim", f"epsilon {_number(found['claim'])} of one round, at the same delta {found['delta']:g}"
+    if "epsilon" in printed:
+        perfect = printed["perfect_canary"]
+        yield (
+            "as printed",
+            (
+                f"epsilon {_number(printed['epsilon'])} of this round at delta 1/n = {printed['delta']:.3g}: not a bound; "
+                f"so many scores give {_number(printed['ceiling'])} at most"
+            ),
+        )
+        yield "", f"a perfect canary would show {_number(perfect['epsilon'])} by this estimator"
+        if "at_mock_threshold" in printed:
+            yield "", f"with the threshold chosen on mock rounds: {_number(printed['at_mock_threshold']['epsilon'])}"
+    if (computed := found["computed"]) is not None and computed["epsilon"] is not None:
+        yield "others unknown", f"epsilon {_number(computed['epsilon'])}, computed for the stated noise; decides nothing"
+    if "printed" in composed:
+        yield (
+            "composed",
+            (
+                f"epsilon {_number(composed['printed']['epsilon'])} of the whole training as printed: not a bound; "
+                f"a perfect canary would show {_number(composed['printed']['perfect_canary'])}"
+            ),
+        )
+    if composed["bound"]["epsilon"] is not None:
+        yield "", f"at least {_number(composed['bound']['epsilon'])}, if rounds are Gaussian and clients sampled as stated"
+    draws = found["frozen_draws"]
+    yield (
+        "frozen draws",
+        (
+            f"{draws['draws']}, {draws['release']}; published, they would raise a client's epsilon from "
+            f"{_number(draws['epsilon'])} to {_number(draws['if_published'])}"
+        ),
+    )
+    yield "verdict", "VIOLATED: the bound is above the claim" if found["violated"] else "the claim is not contradicted"
 
 
-def _document(found: Mapping[str, Any]) -> bytes:
-    return (json.dumps(plain(found), indent=2, sort_keys=True) + "\n").encode()
+def _number(value: Any) -> str:
+    return f"{float(value):.3f}"

@@ -109,6 +109,13 @@ class Facts:
         return found
 
 
+def counted(training: Mapping[str, Any], crafted: Mapping[str, Any]) -> dict[str, Any]:
+    """What was recorded, with what crafted canaries show; published frozen draws count in the claim of clients."""
+    draws = crafted.get("crafted", {}).get("frozen_draws", {})
+    own = {"epsilon_of_clients": float(draws["if_published"])} if draws.get("release") == "published" else {}
+    return {**training, **crafted, **own}
+
+
 def diverged(records: Sequence[Mapping[str, Any]], *, adaptive: bool) -> Caveat | None:
     """That a training ended worse than it began, by the losses that clients report; None if it did not."""
     with_loss = [record for record in records if record.get("training_loss") is not None]

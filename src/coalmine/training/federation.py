@@ -14,7 +14,7 @@ group alone; sums are order-free.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import repeat
@@ -28,7 +28,6 @@ from coalmine.contracts import (
     Array,
     ByClients,
     Compared,
-    Contribution,
     Description,
     IndexArray,
     Mechanism,
@@ -42,22 +41,21 @@ from coalmine.contracts import (
     Streams,
     Vector,
 )
-from coalmine.data.dataset import FederatedDataset
+from coalmine.data.dataset import Examples, FederatedDataset
 from coalmine.errors import NonFiniteError
 from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
+from coalmine.training.guests import NOBODY, Guests
 from coalmine.training.trials import Trials
-from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work, contribute, look, summed
+from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work, as_said, contribute, look, summed
 from coalmine.workers import Workers
 
 _GROUPS = 48  # work items of a round, at most: enough to keep workers evenly busy, few enough that moving sums costs little
-_PIECE = 1 << 16  # coordinates that are compared at a time
 _SHARDS = 8  # work items of an evaluation
 ALL_COMPARED = 100  # clients of a round, up to which every contribution is compared with the clip of its update
 _ENOUGH = 90  # contributions of a run: a fault in 5 % of them is seen with probability 0.99
 _HANDFUL = 8  # of a round at least
-_ROUNDING = 1e-4  # of a clip norm, by which a canary may differ from what clipping by its length makes of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +73,7 @@ class Federation:
     canary_setup: CanarySetup | None = None
     seed: int = 0  # public: initialisation, order of a client's examples, public sampling
     secret: Streams = field(default=partial(stream, 0), repr=False)  # noise, and sampling where privacy rests on it
+    guests_at: Callable[[int, State], Guests | None] | None = field(default=None, repr=False)  # data canaries of a round
 
     def __post_init__(self) -> None:
         if not self.denominator > 0:
@@ -151,15 +150,21 @@ class Federation:
         return np.concatenate([np.zeros((0, 4)), *(outcome.values for outcome in workers.map(tasks))])
 
     def _round(self, number: int, state: State, cohort: IndexArray, workers: Workers[ClientBatch | Evaluate, Outcome]) -> Round:
-        public = self.mechanism.announce(_part(state, "mechanism"), number, self.denominator)
+        guests = NOBODY if self.guests_at is None else self.guests_at(number, state) or NOBODY
+        public = self.mechanism.announce(_part(state, "mechanism"), number, self.denominator + guests.expected)
         taking_part = self.canary_setup.schedule.taking_part(number) if self.canary_setup else np.zeros(0, np.int64)
         drawn, cohort = cohort, self._without_replaced(cohort, taking_part, number)
         total = FixedPointSum(self.model.dim, public.clip_norm)
-        outcomes = summed(workers, self._groups(cohort, state["parameters"], public), total)
-        clients = total.without_noise()
-        unclipped_clients = total.unclipped
+        users, parameters = [self.data.users[place] for place in cohort], state["parameters"]
+        outcomes = summed(workers, self._groups(users, parameters, public), total)
+        alone = clients = total.without_noise()
+        unclipped_clients, losses = total.unclipped, _losses(outcomes)
+        if guests.examples:  # everybody again, beside the guests: what these do to the others is part of what they show
+            total, users = FixedPointSum(self.model.dim, public.clip_norm), guests.among(users)
+            outcomes = summed(workers, self._groups(users, parameters, public, guests.examples), total)
+            clients = total.without_noise()
         last = number + 1 == self.rounds and self.canary_setup is not None
-        alone = total.copy() if last else None
+        bare = total.copy() if last else None
         own, looked_at = self._plant(total, taking_part, public)
         planted = total.without_noise()  # what was summed, before the code under audit has the sum in its hands
         planted -= clients
@@ -177,7 +182,6 @@ class Federation:
             **{f"mechanism.{name}": value for name, value in mechanism.items()},
             **{f"server.{name}": value for name, value in server.items()},
         }
-        losses = np.concatenate([outcome.values for outcome in outcomes]) if outcomes else np.zeros((0, 3))
         record = {
             "clients": int(cohort.size),
             "canaries": int(taking_part.size),
@@ -186,7 +190,7 @@ class Federation:
             "denominator": release.denominator,
             "unclipped_clients": unclipped_clients / max(int(cohort.size), 1),
             "unclipped_with_canaries": passed / max(contributors, 1),
-            "clients_norm": length(clients) / public.clip_norm,
+            "clients_norm": length(alone) / public.clip_norm,
             "release_norm": length(release.vector),
             "training_loss": float(losses[:, 0].mean()) if losses.size else None,
             "examples": int(losses[:, 2].sum()),
@@ -195,6 +199,7 @@ class Federation:
         compared = [Compared(*row) for outcome in outcomes for row in outcome.compared.tolist()]
         compared += trials.updates(public, self.model.dim) if self.canary_setup else ()
         divisor = release.denominator
+        left = release.vector * np.float64(divisor) - alone - planted if guests.examples else None
         planted /= divisor
         clients /= divisor
         observed = Observed(
@@ -206,13 +211,13 @@ class Federation:
             public=public,
             samples=(*looked_at, *compared),
             cohort=drawn,
-            count=int(cohort.size + taking_part.size),
+            count=len(users) + int(taking_part.size),
             unclipped=self._unclipped(outcomes, taking_part.size),
-            bare=trials.release(_part(state, "mechanism"), alone, public, partial(self.secret, "without canaries")),
+            bare=trials.release(_part(state, "mechanism"), bare, public, partial(self.secret, "without canaries")),
             again=trials.release(_part(state, "mechanism"), same, public, partial(self.secret, "released again")),
             record=record,
         )
-        return Round(observed, after)
+        return Round(observed, after, left)
 
     def _check(self, release: Release, number: int) -> None:
         """A mechanism may be somebody else's: what is wrong with its release is not the learning rates' fault."""
@@ -273,10 +278,11 @@ class Federation:
         unit /= setup.canaries.norm
         added = contribution.vector if contribution.without_noise is None else contribution.without_noise
         own = float(np.einsum("i,i->", unit, added, dtype=np.float64))
-        return own, compared, fast is not None and _as_said(contribution, unit, fast, public)
+        return own, compared, fast is not None and as_said(contribution, unit, fast, public)
 
-    def _groups(self, cohort: IndexArray, parameters: Vector, public: Public) -> list[ClientBatch]:
-        users = [self.data.users[place] for place in cohort]
+    def _groups(
+        self, users: Sequence[str], parameters: Vector, public: Public, guests: Mapping[str, Examples] | None = None
+    ) -> list[ClientBatch]:
         groups = min(max(1, -(-len(users) // self._group_size)), _GROUPS)
         size = max(1, -(-len(users) // groups))
         compared = self._compared(len(users), "clients", public.round)
@@ -286,6 +292,7 @@ class Federation:
                 parameters,
                 tuple(users[first : first + size]),
                 tuple(place - first for place in compared if first <= place < first + size),
+                {user: guests[user] for user in users[first : first + size] if user in guests} if guests else {},
             )
             for first in range(0, len(users), size)
         ]
@@ -320,6 +327,7 @@ class Round:
 
     observed: Observed
     state: State
+    left: Array | None = None  # of the noisy sum without clients and direction canaries, if guests joined the round
 
     @property
     def number(self) -> int:
@@ -327,13 +335,8 @@ class Round:
         return self.observed.round
 
 
-def _as_said(contribution: Contribution, unit: Array, kept: float, public: Public) -> bool:
-    """Whether the client's code made of a canary what clipping by its norm makes of it: its own direction, `kept` long."""
-    apart = 0.0
-    for start in range(0, unit.size, _PIECE):
-        part = slice(start, start + _PIECE)
-        apart += length(contribution.vector[part] - kept * unit[part]) ** 2
-    return apart <= (_ROUNDING * max(kept, public.clip_norm)) ** 2
+def _losses(outcomes: Sequence[Outcome]) -> Array:
+    return np.concatenate([outcome.values for outcome in outcomes]) if outcomes else np.zeros((0, 3))
 
 
 def _part(state: State, name: str) -> State:

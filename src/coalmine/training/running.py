@@ -36,8 +36,9 @@ from coalmine.training import strategies
 from coalmine.training.assembly import Task, check_claims, clustered_accuracy, federation, inputs, load_task
 from coalmine.training.beginning import check_inputs, check_versions, versions
 from coalmine.training.config import Config, about_run, located, parse_config, write_config
-from coalmine.training.crafting import keep_model, measure_round
-from coalmine.training.facts import Facts
+from coalmine.training.crafted_run import CraftedRun
+from coalmine.training.crafting import keep_model
+from coalmine.training.facts import Facts, counted
 from coalmine.training.federation import Federation
 from coalmine.training.work import OneSet
 from coalmine.workers import Workers
@@ -217,6 +218,7 @@ class _Training:
     ):
         self.config, self.task, self.job, self.directory, self.secret_seed = config, task, job, directory, secret_seed
         self.notify, self.workers = notify, workers
+        self.crafted = CraftedRun(config, job, directory)
         self.session = Session(config.spec, job.canary_setup, job.mechanism.describe(), directory, notify)
 
     def train(self, description: str, *, quiet: bool) -> None:
@@ -232,7 +234,7 @@ class _Training:
         if done == self.job.rounds:
             return
         accuracy, workers = None, self.workers.of(self.job.work())
-        rounds = self.job.rounds_from(done, state or self.job.start(), workers)
+        rounds = self.crafted.federation.rounds_from(done, state or self.job.start(), workers)
         del state  # that of the first round is not needed for long
         # while the server plants and looks, workers are idle: transforms may have their processors, and give the same bits
         with Rounds(description, self.job.rounds, done=done, quiet=quiet) as bar, fft.set_workers(self.config.run.workers):
@@ -244,7 +246,7 @@ class _Training:
                     accuracy = more["accuracy"]
                 more["seconds"] = round(time.monotonic() - began, 4)
                 keep_model(self.directory, self.config.run.keep_every, finished.number + 1, finished.state)
-                measure_round(self.config, self.job, self.directory, finished.number + 1, finished.state)
+                self.crafted.after(finished)
                 line = self.session.observe(finished.observed, state=finished.state, more=more)
                 bar.show(finished.number + 1, in_words(line, accuracy))
                 del finished  # nor are its vectors while the next one is made
@@ -268,7 +270,8 @@ class _Training:
         self.directory.write("model.safetensors", model)
         facts = Facts(self.config, self.task, self.job, self.directory)
         training = facts.summary(model_sha256=hashlib.sha256(model).hexdigest(), secret_seed=self.secret_seed)
-        result = self.session.end(parameters, training, facts.caveats(), last=last)
+        training = counted(training, self.crafted.summary())
+        result = self.session.end(parameters, training, facts.caveats(), last=last, further=self.crafted.statements())
         return RunResult(self.directory.path, plain(training) if result is None else result.training, result)
 
     def compared(self, finished: RunResult) -> RunResult:
@@ -287,6 +290,7 @@ class _Training:
 def _reference_config(config: Config) -> Config:
     """What the comparison writes down as its configuration."""
     changes: dict[str, Any] = {"canaries": config.canaries.model_copy(update={"pool": 0})}
+    changes["crafting"] = config.crafting.model_copy(update={"mode": "off"})
     if "noise_multiplier" in config.mechanism.options:  # else its own section does not say how to leave out the noise
         changes["mechanism"] = config.mechanism.model_copy(update={"noise_multiplier": 0.0})
     return config.model_copy(update=changes)

@@ -12,6 +12,7 @@ from coalmine.audit.spec import LARGEST_LEVEL, LEAST_POOL, SHOWN, AuditSpec
 from coalmine.contracts.conformance import LEVEL
 from coalmine.mechanisms.registry import defaults_of, keys_of
 from coalmine.participation import PATTERNS, Pattern
+from coalmine.training.crafting_section import Crafting
 
 Whole = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -276,18 +277,6 @@ class Inference(_Section):
     epsilon: Positive | None = Field(None, description="user-level epsilon that the noise is calibrated to")
 
 
-class Crafting(_Section):
-    """Crafted canaries: data designed for the model of a round, scored in frozen draws of that round; off by default."""
-
-    mode: Literal["off", "frozen"] = Field("off", description="frozen: measure rounds beside the training, which is unchanged")
-    every: Whole = Field(40, description="rounds between two measured ones")
-    draws: Whole = Field(8, description="frozen draws of a measured round, each with coins and noise of its own")
-    canaries: Whole = Field(128, description="canaries that are designed for a measured round")
-    pool: Whole = Field(64, description="users that the design looks at; as many again judge it")
-    others: Literal["known", "unknown"] = Field("known", description="whether scores are without the other clients' part")
-    options: dict[str, Any] = Field(default_factory=dict, description="of the design: fields of `coalmine.Crafting`, as loss")
-
-
 class Config(_Section):
     """A whole run."""
 
@@ -330,6 +319,7 @@ class Config(_Section):
         for name in self.audit.lifted:
             if name not in ("order", "kind"):
                 raise ValueError(f"audit.lifted has no key {name!r}{nearest(name, ('order', 'kind'))} It has order, kind.")
+        self.crafting.check(canaries.pool)
         _ = self.spec  # which checks itself
         return self
 

@@ -15,11 +15,14 @@ from coalmine._random import stream
 from coalmine.clients import LocalTraining, Trainer, quiet_threads
 from coalmine.conformance import compare
 from coalmine.contracts import Array, Compared, Contribution, Description, Mechanism, Public, Streams, Vector
-from coalmine.data.dataset import FederatedDataset
+from coalmine.data.dataset import Examples, FederatedDataset
 from coalmine.errors import CoalmineError, NonFiniteError
 from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
+
+_PIECE = 1 << 16  # coordinates that are compared at a time
+_ROUNDING = 1e-4  # of a clip norm, by which a canary may differ from what clipping by its length makes of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,7 @@ class ClientBatch:
     parameters: Vector
     users: tuple[str, ...]
     compared: tuple[int, ...] = ()  # places of users whose contributions are compared with the clip of their updates
+    guests: Mapping[str, Examples] = field(default_factory=dict)  # users that are no users of the data: crafted canaries
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +93,7 @@ class Work:
 
     def fold(self, total: FixedPointSum, task: ClientBatch) -> Outcome:
         """The clients of a task are added to `total`; what is left is small."""
-        cohort = [self.data.examples_of(user) for user in task.users]
+        cohort = [task.guests[user] if user in task.guests else self.data.examples_of(user) for user in task.users]
         orders = [stream(self.seed, "order of examples", task.public.round, user) for user in task.users]
         rows, compared, unclipped = [], [], 0
         trained = self.trainer.updates(task.parameters, cohort, orders)
@@ -178,6 +182,15 @@ def look(
     """A contribution beside what the description makes of its update; noise that the client added is left out."""
     vector = contribution.vector if contribution.without_noise is None else contribution.without_noise
     return compare(update, vector, described.clip, public.clip_norm, groups, canary=canary)
+
+
+def as_said(contribution: Contribution, unit: Array, kept: float, public: Public) -> bool:
+    """Whether the client's code made of a canary what clipping by its norm makes of it: its own direction, `kept` long."""
+    apart = 0.0
+    for start in range(0, unit.size, _PIECE):
+        part = slice(start, start + _PIECE)
+        apart += length(contribution.vector[part] - kept * unit[part]) ** 2
+    return apart <= (_ROUNDING * max(kept, public.clip_norm)) ** 2
 
 
 def contribute(

@@ -44,6 +44,7 @@ class Crafted:
     metrics: Mapping[str, Array]  # health, reach, overlap, visibility, efficiency, cosine: one number for each canary
     shares: Mapping[str, Array] = field(default_factory=dict, repr=False)  # by layer, of the squared length of each update
     flags: tuple[str, ...] = ()
+    forged: bool = False  # whether the updates were made longer than the client makes them
 
     @property
     def directions(self) -> CraftedCanaries:
@@ -107,7 +108,7 @@ def design_canaries(
         name: np.einsum("ij,ij->i", updates[:, place], updates[:, place], dtype=np.float64) / squares
         for name, place in model.groups.items()
     }
-    return Crafted(tuple(found.samples), updates, metrics, shares, told.flags)
+    return Crafted(tuple(found.samples), updates, metrics, shares, told.flags, told.undo_learning_rate)
 
 
 def _real_updates(

@@ -1,0 +1,61 @@
+"""Sentences about crafted canaries: what measured rounds of a run showed, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Numbers = Mapping[str, Any]
+
+
+def crafted_words(crafted: Numbers) -> dict[str, str]:
+    """The lines of a printed result; the bound and the estimate of all measured rounds are among the views."""
+    rounds = crafted["rounds"]
+    design, last = rounds[-1]["design"], rounds[-1]
+    many = "1 round" if len(rounds) == 1 else f"{len(rounds)} rounds"
+    how = "frozen draws, the training unchanged" if crafted["mode"] == "frozen" else "canaries joined running rounds"
+    words = {
+        "crafted": f"{many} measured ({how}); efficiency {design['efficiency']:.3f}, noise measured "
+        f"{last['noise']['measured']:.4g}, claimed {last['noise']['claimed']:.4g}; claim of one round: epsilon = "
+        f"{_number(last['claim'])}"
+    }
+    above = [str(each["round"]) for each in rounds if each["violated"]]
+    if above:
+        words["crafted"] += f"; above it by themselves: round {', '.join(above)}"
+    printed = last["printed"]
+    if "epsilon" in printed:
+        words["as printed"] = (
+            f"epsilon {_number(printed['epsilon'])} of round {last['round']} at delta {printed['delta']:.3g}, not a bound; "
+            f"a perfect canary would show {_number(printed['perfect_canary']['epsilon'])} by this estimator"
+        )
+        composed = crafted["composed"].get("printed")
+        if composed is not None:
+            words["as printed"] += (
+                f"; composed {_number(composed['epsilon'])}, not a bound; a perfect canary would show "
+                f"{_number(composed['perfect_canary'])}"
+            )
+    if (bound := crafted["composed"]["bound"])["epsilon"] is not None:
+        words["composed"] = (
+            f"epsilon of the training at least {_number(bound['epsilon'])}, if rounds are Gaussian and sampling is as stated; "
+            "rounds that were not measured count as nothing"
+        )
+    if (computed := last["computed"]) is not None and computed["epsilon"] is not None:
+        words["unknown"] = (
+            f"an adversary who does not know the others learns epsilon = {_number(computed['epsilon'])} of round "
+            f"{last['round']}; computed for the stated noise, decides nothing"
+        )
+    if "frozen_draws" in crafted:
+        words["frozen draws"] = draws_in_words(crafted["frozen_draws"])
+    return words
+
+
+def draws_in_words(draws: Numbers) -> str:
+    """What frozen draws cost, or would cost."""
+    before, after = _number(draws["epsilon"]), _number(draws["if_published"])
+    if draws["release"] == "published":
+        return f"{draws['draws']}, published: a client's epsilon is {after}; without them it would be {before}"
+    return f"{draws['draws']}, kept inside; published, they would raise a client's epsilon from {before} to {after}"
+
+
+def _number(value: Any) -> str:
+    return f"{float(value):.3g}"
