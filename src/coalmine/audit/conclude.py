@@ -37,15 +37,14 @@ def conclude(
     *,
     engine_decided: bool = False,
     last: bool = True,
-    further: Sequence[Measured] = (),
 ) -> AuditResult:
     """What a finished training's canaries prove; with what was recorded of it, and what else a reader must know.
 
     `training` None: a run of which only the statements matter, as in a study of hundreds. `engine_decided`: the canaries were
     clients of another engine. They may never have sent anything, and nobody but the result would know. With the files that are
-    written the run is finished, unless this is not the `last` word about it. `further` tables of scores decide as well.
+    written the run is finished, unless this is not the `last` word about it.
     """
-    deciding, beside = [*scorer.deciding(), *further], scorer.beside()
+    deciding, beside = scorer.deciding(), scorer.beside()
     result = proved(scorer, deciding, beside)
     conformance = scorer.conformance
     if conformance is not None:

@@ -33,10 +33,12 @@ class Scorer:
     stated: Claim | None = None  # what was claimed, by the training's own accountant or in a study; else ours speaks
     kept_share: float | None = None  # of a canary, where the engine does not show the others
     conformance: Conformance | None = None  # tests of the description
+    further: tuple[Measured, ...] = ()  # scores that were made in another way, as of crafted canaries; they decide as well
 
     def deciding(self) -> list[Measured]:
-        """The primary view, of everything and of each layer."""
-        return [self._measured(self.recorder.views[0], layer) for layer in (None, *self.recorder.layers)]
+        """The primary view, of everything and of each layer; and what else decides."""
+        views = [self._measured(self.recorder.views[0], layer) for layer in (None, *self.recorder.layers)]
+        return [*views, *self.further]
 
     def beside(self) -> list[Measured]:
         """The other views."""

@@ -118,9 +118,8 @@ class Session:
             return None
         if setup is not None:
             self.recorder = with_schedule(self.recorder, setup)
-        return conclude(
-            self.scorer(parameters, stated), training, caveats, engine_decided=setup is not None, last=last, further=further
-        )
+        scorer = self.scorer(parameters, stated, further)
+        return conclude(scorer, training, caveats, engine_decided=setup is not None, last=last)
 
     def finish(self, result: AuditResult | None, training: Mapping[str, Any]) -> None:
         """A result to whose training something was added, in the place of the one before; with this the run is finished."""
@@ -128,7 +127,7 @@ class Session:
             self.record.write("result.json", result.to_json().encode())
         finish(self.record, training, result)
 
-    def scorer(self, parameters: Vector, stated: Claim | None = None) -> Scorer:
+    def scorer(self, parameters: Vector, stated: Claim | None = None, further: Sequence[Measured] = ()) -> Scorer:
         """All that the canaries saw, to be scored."""
         if self.recorder is None:
             raise ValueError("a run without canaries has nothing to look for.")
@@ -143,6 +142,7 @@ class Session:
             parameters,
             stated,
             kept_share=kept,
+            further=tuple(further),
             conformance=None if self._battery is None else self._battery.conclude(),
         )
 

@@ -10,7 +10,7 @@ directions that no canary has, and never taken from the claim: with the claim's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from coalmine.canaries.crafted.design import Crafted
 from coalmine.contracts import Array, Attendance, Contribution, Game, Public, State
 from coalmine.data.dataset import Examples
+from coalmine.estimators.band import contradicts_null
 from coalmine.nulls import GaussianNull
 from coalmine.scores import Scores
 from coalmine.training.federation import Federation
@@ -26,6 +27,7 @@ from coalmine.training.guests import Guests, name_of
 from coalmine.training.work import ClientBatch, contribute
 
 VIEW = "crafted-canaries"
+LEAST_NOISE = 1e-6  # clip norms: what is left of a release without noise is the rounding of its arithmetic
 STATISTIC = "inner product with a crafted canary, in standard deviations of the measured noise"
 
 
@@ -134,15 +136,12 @@ class CraftedRound:
                 f"{self.count} canaries take all {self.federation.model.dim} directions of this model, and none is left to "
                 "measure the noise on. Design fewer."
             )
-        scale = float(np.sqrt(max(sum(row.square for row in rows), 0.0) / beside))
-        if not scale > 0:
-            raise ValueError("this release has no noise: the scores have no scale. Set mechanism.noise_multiplier above 0.")
-        return scale
+        return max(float(np.sqrt(max(sum(row.square for row in rows), 0.0) / beside)), LEAST_NOISE)
 
     def table(self, rows: list[Row], values: list[Array], unit: str | None, *, known: bool) -> Scores:
         """Rows of several draws as one table, in standard deviations of the measured noise."""
         directions = len(rows) * (self.federation.model.dim - self.count)
-        return Scores(
+        found = Scores(
             np.concatenate(values) / self.scale(rows),
             np.concatenate([row.coins for row in rows]),
             labels={
@@ -156,3 +155,12 @@ class CraftedRound:
             view=VIEW,
             game=Game(unit, "add-or-remove-one", Attendance.of("once"), "rounds known"),
         )
+        return by_law_or_held_out(found)
+
+
+def by_law_or_held_out(scores: Scores) -> Scores:
+    """The scores with the law of the measured noise; without it where the held-out scores contradict it.
+
+    Then noise is not the same in all directions, or not normal, and only the held-out scores may speak.
+    """
+    return replace(scores, null=None) if contradicts_null(scores) else scores

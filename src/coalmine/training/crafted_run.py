@@ -26,7 +26,7 @@ from coalmine.nulls import GaussianNull
 from coalmine.runs import RunDirectory
 from coalmine.scores import Scores
 from coalmine.training.config import Config
-from coalmine.training.crafted_round import CraftedRound
+from coalmine.training.crafted_round import CraftedRound, by_law_or_held_out, check_mechanism
 from coalmine.training.crafted_statements import Measured, one_round_claim, release_cost, whole_training
 from coalmine.training.crafting import Measuring, design_for, how_of, measured_round
 from coalmine.training.federation import Federation, Round
@@ -140,6 +140,24 @@ class CraftedRun:
         return self._how
 
 
+def check(config: Config, job: Federation) -> None:
+    """Refuse before the training what could not be measured."""
+    if config.crafting.mode == "off":
+        return
+    how, noise = how_of(config, job), job.described.noise
+    check_mechanism(job)
+    if noise is None or not noise.multiplier > 0:
+        raise ValueError("crafting: canaries are measured against noise, and none is claimed. Set mechanism.noise_multiplier.")
+    mock_clients(job, how.pool, how.foreign)
+    run = CraftedRun(config, job, None)  # type: ignore[arg-type]  # nothing is written
+    if not run.rounds:
+        raise ValueError(
+            f"crafting.every={config.crafting.every} measures none of {job.rounds} rounds. Set it to {job.rounds} at most."
+        )
+    if config.crafting.mode == "running" and how.options.undo_learning_rate:
+        raise ValueError("crafting.options: a forged update (undo_learning_rate) cannot join a running round; use mode frozen.")
+
+
 def _name(number: int, kind: str) -> str:
     return f"crafted-{number:06d}.{kind}"
 
@@ -147,14 +165,16 @@ def _name(number: int, kind: str) -> str:
 def _pooled(tables: list[Scores]) -> Scores:
     """One table of all measured rounds; of their measured scales, the one of the fewest directions counts."""
     labels = {name: np.concatenate([each.labels[name] for each in tables]) for name in tables[0].labels}
+    known = all(each.null is not None for each in tables)
     directions = [each.null.directions for each in tables if each.null is not None]  # type: ignore[attr-defined]
-    return replace(
+    found = replace(
         tables[0],
         value=np.concatenate([each.value for each in tables]),
         inserted=np.concatenate([each.inserted for each in tables]),
         labels=labels,
-        null=GaussianNull(1.0, directions=min(directions)) if directions else None,
+        null=GaussianNull(1.0, directions=min(directions)) if known else None,
     )
+    return by_law_or_held_out(found)
 
 
 def _shown(found: Measured, config: Config) -> Mapping[str, Any]:

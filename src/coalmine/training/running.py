@@ -37,6 +37,7 @@ from coalmine.training.assembly import Task, check_claims, clustered_accuracy, f
 from coalmine.training.beginning import check_inputs, check_versions, versions
 from coalmine.training.config import Config, about_run, located, parse_config, write_config
 from coalmine.training.crafted_run import CraftedRun
+from coalmine.training.crafted_run import check as check_crafting
 from coalmine.training.crafting import keep_model
 from coalmine.training.facts import Facts, counted
 from coalmine.training.federation import Federation
@@ -119,6 +120,7 @@ def run(
     seed = secrets.randbits(128) if secret_seed is None else secret_seed
     job = federation(config, task, seed, mechanism)  # a configuration that does not fit fails here, before there is a directory
     check_claims(config, job)
+    check_crafting(config, job)
     check(job)
     about["inputs"] = inputs(job)
     del job  # it is made again, and its canaries take memory

@@ -150,6 +150,11 @@ SETTINGS = {
             "32 rounds of square-root Toeplitz noise, noise 0.25; canaries take part 8 times, 4 rounds apart; known others",
             (*_FTRL, "mechanism.strategy=toeplitz", "canaries.presentations=8", "canaries.separation=4"),
         ),
+        Setting(
+            "crafted",
+            "as once, and data canaries crafted for the final model, in frozen draws",
+            ("crafting.mode=frozen", "crafting.every=8", "crafting.canaries=32", "crafting.draws=4", "crafting.pool=40"),
+        ),
         Setting("chat", "a character LSTM on chats, whose writers have 20 to 100 utterances; known others", _CHAT),
     )
 }
