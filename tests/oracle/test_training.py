@@ -14,6 +14,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TOLERANCE = 2e-5  # of the largest entry of an update: float32 sums in another order
 OPTIONS = {
     "emnist-cnn": {"classes": 3, "shape": (8, 8)},
+    "leaf-cnn": {"classes": 3, "shape": (8, 8)},
+    "resnet18-gn": {"classes": 3, "shape": (8, 8), "groups": 2, "base": 4},
+    "text-classifier": {"vocabulary": 12, "classes": 3, "embedding": 4, "hidden": 5},
     "stack-overflow-lstm": {"vocabulary": 12, "embedding": 4, "hidden": 5},
     "shakespeare-lstm": {"vocabulary": 12, "hidden": 6},
     "chat-lstm": {"vocabulary": 12, "embedding": 4, "hidden": 6, "layers": 2},
@@ -37,6 +40,10 @@ def client(name, size, number=0):
         windows = rng.integers(1, 12, (size, 8))
         windows[:, 5:] *= rng.integers(0, 2, (size, 1))  # some are padded
         return Examples(windows[:, :-1].copy(), windows[:, 1:].copy())
+    if name == "text-classifier":
+        texts = rng.integers(1, 12, (size, 8))
+        texts[:, 5:] *= rng.integers(0, 2, (size, 1))
+        return Examples(texts, rng.integers(0, 3, size))
     return Examples(rng.random((size, 8, 8), np.float32), rng.integers(0, 3, size))
 
 

