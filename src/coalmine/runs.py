@@ -58,6 +58,16 @@ class _Log(NamedTuple):
     width: int = 0  # numbers in a row
 
 
+def refuse_taken(path: Path) -> None:
+    """Where no new run can be: a file, a loop of links, a directory with something in it."""
+    if (path.exists() or path.is_symlink()) and not path.is_dir():
+        raise RunDirectoryError(f"{str(path)!r} is not a directory. Choose another --out: a new or an empty one.")
+    if path.exists() and any(path.iterdir()):
+        raise RunDirectoryError(
+            f"{str(path)!r} already exists and is not empty. Choose another --out, or go on with `coalmine resume`."
+        )
+
+
 class RunDirectory:
     """The files of one run. Use `create` or `open`, then `locked` while writing."""
 
@@ -70,12 +80,7 @@ class RunDirectory:
         """A new directory with its configuration and its secret, if it keeps one of its own."""
         run = cls(Path(path))
         with run._writing(_AGAIN):
-            if (run.path.exists() or run.path.is_symlink()) and not run.path.is_dir():
-                raise RunDirectoryError(f"{str(run.path)!r} is not a directory. Choose another --out: a new or an empty one.")
-            if run.path.exists() and any(run.path.iterdir()):
-                raise RunDirectoryError(
-                    f"{str(run.path)!r} already exists and is not empty. Choose another --out, or go on with `coalmine resume`."
-                )
+            refuse_taken(run.path)
             try:
                 run._begin(config, secret_seed)
             except OSError:

@@ -69,13 +69,17 @@ def test_nothing_complains_loads_or_scrolls_sideways(reader, pages, name, size, 
 @pytest.mark.parametrize("name", ["run", "violated", "inconclusive", "consistent"])
 def test_the_first_screen_has_verdict_and_sentence(reader, pages, name, size):
     opened = reader(pages[name], width=size[0], height=size[1])
-    for selector in ("#verdict", "#quote", "#noticed"):
+    for selector in ("#question", "#verdict", "#answer", "#quote"):
         box = opened.box(selector)
         assert box["y"] >= 0 and box["y"] + box["height"] <= size[1], selector
     assert opened.page.inner_text("#verdict") in ("CONSISTENT", "VIOLATED", "INCONCLUSIVE")
     assert opened.page.inner_text("#quote").startswith("An adversary who")
-    line = opened.box(".line .narrow" if size is PHONE else ".line .wide")
-    assert line["y"] < size[1]  # the number line begins on the first screen
+    line = ".line .narrow" if size is PHONE else ".line .wide"
+    assert opened.box(line)["y"] < size[1]  # the number line begins on the first screen
+    if name == "run":  # and its first rows are there: the claim that is tested, and the one for real people
+        for row in ("all but the target known", "a real client"):
+            box = opened.page.locator(f"{line} svg").get_by_text(row).first.bounding_box()
+            assert box["y"] + box["height"] + 30 <= size[1], row
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

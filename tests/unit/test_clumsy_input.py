@@ -40,6 +40,13 @@ def test_rounds_have_a_limit(made):
     assert made(_validate.MOST_ROUNDS).rounds == _validate.MOST_ROUNDS
 
 
+def test_a_training_has_fewer_rounds_than_an_accountant(tmp_path):
+    """A schedule of 10,000,000 rounds took minutes and gigabytes before the first one began."""
+    with pytest.raises(ValueError, match=r"participation\.rounds=1000001 is not allowed.*at most 1,000,000"):
+        coalmine.run("tiny", tmp_path / "run", set=["participation.rounds=1000001"], quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_very_long_runs_are_accounted_without_a_grid():
     long = Poisson(0.5, 10_000_000)
     assert coalmine.claim(long, noise_multiplier=100.0, delta=1e-5).accountant.endswith("RDP")
@@ -59,6 +66,16 @@ def test_a_run_directory_that_is_none(tmp_path, kind):
     {"file": out.touch, "fifo": lambda: os.mkfifo(out), "loop": lambda: out.symlink_to(out)}[kind]()
     with pytest.raises(RunDirectoryError, match="is not a directory"):
         RunDirectory.create(out, config="", secret_seed=1)
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_a_place_that_is_taken_is_refused_before_data_are_read(tmp_path, monkeypatch, repeats):
+    monkeypatch.setattr("coalmine.training.running.load_task", lambda config: pytest.fail("data were read"))
+    (tmp_path / "file").touch()
+    with pytest.raises(RunDirectoryError, match="is not a directory"):
+        coalmine.run("tiny", tmp_path / "file", set=[f"run.repeats={repeats}"], quiet=True)
+    with pytest.raises(RunDirectoryError, match="already exists and is not empty"):
+        coalmine.run("tiny", tmp_path, set=[f"run.repeats={repeats}"], quiet=True)
 
 
 class Forgetful(Gaussian):

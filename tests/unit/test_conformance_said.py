@@ -215,7 +215,9 @@ def test_sentences_of_a_page_go_with_the_word(plain):
     assert words.quote(deviating).endswith("computed for another mechanism than the code that ran.")
     assert words.not_shown(deviating)[0].startswith("What epsilon is.")
     assert "too weak" in words.quote(plain) and "too weak" not in words.quote(conforming)
-    assert words.noticed(conforming).startswith("Noise weaker than claimed by 0.25% would have been noticed")
+    assert words.noticed(conforming).startswith(
+        "Had the code added 0.25% less noise than claimed, the tests would have noticed it"
+    )
     assert words.gloss(conforming) == "the code does what was claimed, and no leak above the claim was found"
 
 

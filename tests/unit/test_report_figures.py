@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from coalmine import CosineNull, GaussianNull, MaxNull, Scores, audit_scores, simulate_gaussian_mechanism
+from coalmine import AuditResult, CosineNull, GaussianNull, MaxNull, Scores, audit_scores, simulate_gaussian_mechanism
 from coalmine._random import stream
 from coalmine.report import figures, style
 from coalmine.report.evidence import series
@@ -152,6 +152,15 @@ def test_labels_never_overlap():
             assert start >= ends[-1] - 1e-9
             ends.append(start + label.width)
         assert ends[-1] <= 500 + 1e-9
+
+
+def test_real_people_stand_beside_the_row_that_decides(finished):
+    shown = AuditResult.load(finished())
+    for narrow in (False, True):
+        (axes,) = figures.number_line(shown, narrow=narrow).axes
+        names = ("all but the target known", "a real client", "the final model only")
+        places = [next(each.get_position()[1] for each in axes.texts if each.get_text().startswith(name)) for name in names]
+        assert places == sorted(places)
 
 
 def test_one_presentation_is_compared_with_its_own_claim():

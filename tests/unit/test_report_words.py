@@ -38,7 +38,7 @@ def test_the_whole_sentence(audit):
     shown = replace(shown, design=replace(shown.design, inserted=300, pool=600))
     assert words.quote(shown) == (
         "An adversary who sees every release and knows the rounds of its target and all other updates tried to tell which "
-        "of 600 test clients (canaries) took part; coins chose 300. It showed with 95% confidence that epsilon is at least "
+        "of 600 test clients (canaries) took part (300 did, by coin flips). It showed with 95% confidence that epsilon is at least "
         "1.83 at delta = 1e-5 (client level, add or remove one). The claim is epsilon = 4.38 for one participation."
     )
 
@@ -181,10 +181,10 @@ def test_confidence_is_not_rounded(audit):
 def test_what_would_have_been_noticed(audit):
     noticed = words.noticed
     assert noticed(changed(audit, word="CONSISTENT")).startswith(
-        "Noise at 54% of its claimed strength would have been noticed, a true epsilon"
+        "Noise at 54% of its claimed strength or less would have been noticed, which is an epsilon of 8.90 instead of the 4.38"
     )
     assert noticed(changed(audit, word="INCONCLUSIVE")).startswith("Only noise at 54% of its claimed strength or less")
-    assert noticed(changed(audit, word="CONSISTENT")).endswith("(with probability 0.8, Gaussian scores).")
+    assert noticed(changed(audit, word="CONSISTENT")).endswith("(in 4 of 5 such audits, if scores are Gaussian).")
     blind = replace(audit, verdict=replace(audit.verdict, power=replace(audit.verdict.power, noise_factor=math.inf)))
     assert noticed(blind) == "No lack of noise would have been noticed."
     assert "Any leak from epsilon" in noticed(replace(audit, verdict=None))

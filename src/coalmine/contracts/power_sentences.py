@@ -26,7 +26,8 @@ def attacker(numbers: Any, confidence: float, one: str = "client") -> str:
         parts.append(part if numbers.shown > numbers.false_alarms else "and no more than by guessing by what was shown")
     said = f"An attacker with {alarms} false alarms finds {', '.join(parts)}"
     if numbers.by_claim_of_clients is not None:
-        said += f"; by the claim for a real {one}, at most {_targets(numbers.by_claim_of_clients, up=True)}"
+        most = _targets(numbers.by_claim_of_clients, up=True)
+        said += f"; by the claim for a real {one}, at most {most}{', so that claim alone rules nothing out' * (most == '100%')}"
     return f"{said}."
 
 

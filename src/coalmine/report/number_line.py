@@ -53,12 +53,14 @@ def number_line(source: AuditResult | Sequence[Numbers], *, narrow: bool = False
         axes.set_yticks([])
         axes.grid(visible=True, axis="x")
         axes.spines["bottom"].set_color(HAIR)
+        first = 1 if rows and rows[0].primary else 0  # people stand before the other views
         for place, row in enumerate(rows):
-            middle = pitch * place + (41.0 if narrow else 25.0)
+            shifted = place + (own is not None and place >= first)
+            middle = pitch * shifted + (41.0 if narrow else 25.0)
             _draw(axes, row, middle, width - left - right, limit)
             _name(axes, row.view, middle, narrow, "decides" if row.primary else "")
         if own is not None:
-            middle = pitch * len(rows) + (41.0 if narrow else 25.0)
+            middle = pitch * first + (41.0 if narrow else 25.0)
             unit = game_of(source).unit or "client" if isinstance(source, AuditResult) else ""
             _draw_own(axes, own[1], middle, width - left - right, limit)
             _name(axes, f"a real {unit}", middle, narrow, str(own[0])[:34])

@@ -26,7 +26,8 @@ _OTHERS = {  # scores that no view of a run made
     "one-release": "sees one release",
     "crafted-canaries": "has data of its own in a round, crafted for its model, and knows what all other clients sent",
 }
-_CHANCE = "(with probability 0.8, Gaussian scores)"
+_OFTEN = "(in 4 of 5 such audits)"
+_CHANCE = "(in 4 of 5 such audits, if scores are Gaussian)"
 _LIMITS = {  # what each verdict does not say
     "VIOLATED": "Why the claim fails. Rule out first that the claim was computed for another game; what remains is the "
     "code: too little noise, wrong clipping, wrong counting.",
@@ -120,8 +121,8 @@ def noticed(result: AuditResult) -> str:
     seen = result.conformance.noticed_noise_factor if result.conformance is not None else None
     if seen is None or not 0 < seen < 1:
         return by_canaries
-    by_noise = f"Noise weaker than claimed by {too_small(seen)} would have been noticed"
-    alone = f"; by canaries alone: {by_canaries[0].lower()}{by_canaries[1:]}" if by_canaries else " (with probability 0.8)."
+    by_noise = f"Had the code added {too_small(seen)} less noise than claimed, the tests would have noticed it {_OFTEN}."
+    alone = f" Canaries without these tests: {by_canaries[0].lower()}{by_canaries[1:]}" if by_canaries else ""
     return f"{by_noise}{alone}"
 
 
@@ -143,11 +144,11 @@ def _by_canaries(result: AuditResult) -> str:
     if factor <= 1:
         return ""
     only = "Only noise at {} of its claimed strength or less would have been noticed"
-    would = "Noise at {} of its claimed strength would have been noticed"
+    would = "Noise at {} of its claimed strength or less would have been noticed"
     weak = verdict.word == "INCONCLUSIVE" or (result.conformance is not None and not _sees_half(result))
     text = (only if weak else would).format(strength(factor))
-    claimed = f" where {number(result.claim.epsilon)} is claimed" if result.claim is not None else ""
-    reached = f", a true epsilon of {number(verdict.detectable)}{claimed}" if math.isfinite(verdict.detectable) else ""
+    claimed = f" instead of the {number(result.claim.epsilon)} that is claimed" if result.claim is not None else ""
+    reached = f", which is an epsilon of {number(verdict.detectable)}{claimed}" if math.isfinite(verdict.detectable) else ""
     return f"{text}{reached} {_CHANCE}."
 
 
@@ -263,7 +264,7 @@ def _targets(result: AuditResult) -> str:
     unit, inserted, pool = game_of(result).unit, result.design.inserted, result.design.pool
     many = f"test {unit}s (canaries)" if unit in ("client", "example") else "canaries"
     if result.setting.get("assignment") == "coins" and pool:
-        return f"tried to tell which of {pool:,} {many} took part; coins chose {inserted:,}"
+        return f"tried to tell which of {pool:,} {many} took part ({inserted:,} did, by coin flips)"
     if inserted == 1:
         return "looked for one canary"
     return f"looked for {inserted:,} {many}"

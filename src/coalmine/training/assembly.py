@@ -30,6 +30,7 @@ from coalmine.training.federation import Federation
 from coalmine.training.server import ServerAdam, ServerSGD
 
 LARGE = 100_000  # users above whom nothing looks at everybody's data before the first round
+_MOST_ROUNDS = 1_000_000  # of a training: their schedule is drawn and kept before the first one
 SAMPLED = 10_000  # users who are looked at instead
 
 
@@ -254,4 +255,4 @@ def _server(config: sections.Server) -> ServerOptimiser:
 def _participation(config: sections.Participation, train: FederatedDataset) -> tuple[Participation, int]:
     """(the clients' pattern, the number of rounds): the pattern knows how to make itself."""
     pattern, rounds = config.kind.from_config({**config.model_dump(), "users": train.users}, len(train))
-    return pattern, _validate.rounds(rounds)
+    return pattern, _validate.whole("participation.rounds", rounds, least=1, most=_MOST_ROUNDS)

@@ -27,7 +27,7 @@ from coalmine.audit.statements import audit_scores
 from coalmine.contracts import plain
 from coalmine.errors import RunDirectoryError
 from coalmine.result import AuditResult
-from coalmine.runs import RunDirectory, read_secret, write_secret
+from coalmine.runs import RunDirectory, read_secret, refuse_taken, write_secret
 from coalmine.scores import Scores
 from coalmine.training import running
 from coalmine.training.config import Config, located, parse_config, write_config
@@ -42,10 +42,7 @@ def run(config: Config, out: str | Path, *, secret_seed: int | None = None, **ho
     if config.run.repeats == 1:
         return running.run(config, out, secret_seed=secret_seed, **how)
     path = Path(out)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise RunDirectoryError(
-            f"{str(path)!r} already exists and is not empty. Choose another --out, or go on with `coalmine resume`."
-        )
+    refuse_taken(path)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = {"schema": SCHEMA, "repeats": config.run.repeats, "config": write_config(located(config), {})}
     if secret_seed is not None:

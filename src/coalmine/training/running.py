@@ -31,7 +31,7 @@ from coalmine.errors import CoalmineError, NonFiniteError, RunDirectoryError
 from coalmine.hooks import Hook, HookRunner, hooks_of
 from coalmine.progress import Rounds
 from coalmine.result import AuditResult
-from coalmine.runs import SCHEMA, RunDirectory
+from coalmine.runs import SCHEMA, RunDirectory, refuse_taken
 from coalmine.training import strategies
 from coalmine.training.assembly import Task, check_claims, clustered_accuracy, federation, inputs, load_task
 from coalmine.training.beginning import check_inputs, check_versions, versions
@@ -106,6 +106,7 @@ def run(
     an engine cannot do, before there is a directory. `verdict` is shown the audit before the training without noise and
     canaries begins, where the configuration asks for that comparison.
     """
+    refuse_taken(Path(out))  # before data are read
     listening = hooks_of((*config.run.hooks, *hooks))
     about: dict[str, Any] = {
         "schema": SCHEMA,
