@@ -54,7 +54,9 @@ class Network:
         from coalmine.clients import LocalTraining, Trainer
         from coalmine.models import emnist_cnn
 
-        return Trainer(emnist_cnn(classes=CLASSES, shape=(self.side, self.side)), LocalTraining(learning_rate=1.0, batch_size=None))
+        return Trainer(
+            emnist_cnn(classes=CLASSES, shape=(self.side, self.side)), LocalTraining(learning_rate=1.0, batch_size=None)
+        )
 
     def _examples(self, users: Users, user: int) -> Any:
         from coalmine.data.dataset import Examples
