@@ -21,7 +21,7 @@ from coalmine.canaries.setup import CanarySetup
 from coalmine.contracts import Array, Canaries, Description, IndexArray, Observed, Participation, Projections, State, Vector
 from coalmine.estimators.anytime import anytime_interval
 from coalmine.gaussian import gaussian_epsilon
-from coalmine.views import ProjectionRow, Threat, WhitenedRounds, groups_of, project_row, round_scores
+from coalmine.views import AIMED_VIEWS, ProjectionRow, Threat, WhitenedRounds, aimed_row, groups_of, project_row, round_scores
 from coalmine.views.power import LEAST_NOISE
 
 _HEAD = 3  # round, norm, amplitude
@@ -118,13 +118,16 @@ class Recorder:
         """The views that a specification names, and the directions that they need."""
         canaries, unused = setup.canaries, None
         spare = min(canaries.spare, spec.unused_rows)
-        if not canaries.spare:
+        views = spec.threats()
+        if (setup.aim is not None) != (views[0].key in AIMED_VIEWS):
+            raise ValueError(f"audit: view {views[0].key!r} does not fit these canaries: see `AuditSpec.for_family`.")
+        if not canaries.spare and setup.aim is None:
             rows = min(spec.unused_rows, canaries.dim // 2)
             unused = TransformCanaries(canaries.dim, rows, secret_seed=secret_seed)
         layers: tuple[Layer, ...] = ()
         if spec.layers:
             layers = _layers(canaries, groups_of(groups), spare, unused)
-        return Recorder(spec.threats(), setup, spare, unused, layers)
+        return Recorder(views, setup, spare, unused, layers)
 
     @property
     def canaries(self) -> Canaries:
@@ -138,6 +141,14 @@ class Recorder:
 
     def rows(self, seen: Observed) -> dict[str, Array]:
         """By the name of the log, what is seen of a round."""
+        if self.setup.aim is not None:
+            x, ratios, gaps = aimed_row(self.setup.aim, self.canaries.count, seen)
+            head = [
+                seen.round,
+                float(np.linalg.norm(seen.release.vector)),
+                gaps[self.setup.schedule.assigned[seen.round]].mean(),
+            ]
+            return {"whitened": np.concatenate([head, x]), "ratio": np.concatenate([head, ratios])}
         release = seen.release
         vectors: dict[str, Vector] = {"mean": release.vector, "step": release.vector if seen.step is None else seen.step}
         if "residual" in self.kinds:

@@ -56,7 +56,7 @@ class Scorer:
         else:
             seen = recorder.projections(self.record, view.needs, layer)
             seen = replace(seen, design=self.description.design if view.needs in _WHITENED else None)
-        visible = view.visible(self._hiding) if self.description.has_noise else None
+        visible = view.visible(replace(self._hiding, gaps=seen.amplitude)) if self.description.has_noise else None
         share = 1.0 if layer is None else float(layer.norm_in_group.mean())
         null: Literal["theory", "empirical"] = "theory" if choice == "theory" else "empirical"
         return Measured(view.scores(seen, setup.schedule, setup.canaries, null=null), claim, visible, share)

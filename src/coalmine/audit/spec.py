@@ -9,7 +9,7 @@ from coalmine import _validate
 from coalmine.contracts import Description
 from coalmine.contracts.conformance import LEVEL
 from coalmine.estimators import BOUNDS
-from coalmine.views import PAPER_VIEWS, VIEWS, Threat
+from coalmine.views import AIMED_VIEWS, PAPER_VIEWS, VIEWS, LikelihoodRatio, Threat, Whitened
 
 PRIMARY = "known-others"
 WITHOUT_OTHERS = "known-rounds"  # where an engine does not show what the clients sent
@@ -91,6 +91,28 @@ class AuditSpec:
         """The views, the primary one first, then the papers' variants if asked for."""
         names = dict.fromkeys((self.view, *self.views, *(PAPER_VIEWS if self.paper_views else ())))
         return tuple(VIEWS[name](unit=self.unit, relation=self.relation) for name in names)
+
+    def for_family(self, family: str, aim: str) -> AuditSpec:
+        """The same for a family of canaries: aimed ones have views of their own, and no other family has these.
+
+        The primary view of aimed canaries is `Whitened` unless another is named; outside the span, where a weight of random
+        sign is all that shows, `LikelihoodRatio`. The layers of aimed directions are not looked at.
+        """
+        if family != "aimed":
+            unfit = [name for name in (self.view, *self.views) if name in AIMED_VIEWS]
+            if unfit:
+                raise ValueError(f"audit: view {unfit[0]!r} is for aimed canaries; set canaries.family = 'aimed'.")
+            return self
+        usual = LikelihoodRatio.key if aim == "outside-span" else Whitened.key
+        view = usual if self.view == PRIMARY else self.view
+        if view not in AIMED_VIEWS:
+            raise ValueError(
+                f"audit: view {view!r} is for canaries in random directions, and these are aimed; use one of "
+                f"{', '.join(AIMED_VIEWS)}."
+            )
+        if self.layers or self.paper_views:
+            raise ValueError("audit: layers and paper_views are for canaries in random directions, and these are aimed.")
+        return replace(self, view=view, views=AIMED_VIEWS if self.views else ())
 
     def without_others(self, primary: str | None = None) -> AuditSpec:
         """The same where nobody shows what the clients sent: views that need it fall away."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coalmine.canaries.aimed import Aim
 from coalmine.canaries.schedule import Schedule
 from coalmine.contracts import Canaries
 
@@ -20,6 +21,8 @@ class CanarySetup:
     replace: bool = False  # a canary takes the place of a client
     canary_norm: float = CANARY_NORM  # clip norms that a canary sends
     examples: int = 1  # how many a canary says it has: the largest number a client may have, for code that weighs by it
+
+    aim: Aim | None = None  # canaries are aimed by a covariance, which is then known of every round
 
     @property
     def kept(self) -> float:

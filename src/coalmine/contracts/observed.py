@@ -24,6 +24,7 @@ class RoundCanaries:
     part: Array | None = None
     assigned: IndexArray | None = None  # who had a place, where the engine decides about that and not the audit
     fitted: bool = False  # `own` and `part` were read off the release: along the canaries there is no residual
+    lift: float = 0.0  # variance that one adds along itself where weights are random, in squared units of the sum of updates
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +107,8 @@ class Projections:
     there, `norm_in_group`. Taking part in round t adds `amplitude[t] * norm_in_group[i]` to column i of row t.
     """
 
-    kind: str  # "mean", "residual" (the mean without the others' part), "step", "total_change" (all steps together), "model"
+    kind: str  # "mean", "residual" (the mean without the others' part), "step", "total_change" (all steps together), "model",
+    # "whitened" (residuals in units of their known noise along each canary), "ratio" (likelihood ratios of each)
     rounds: IndexArray  # round number of each row
     inner: Array  # <c_i, v_t> for unit c_i
     norm: Array  # |v_t|, within the group

@@ -38,14 +38,16 @@ class EmnistCnn(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Outputs of the classes, one row for each image."""
         height, width, channels = self.shape
+        first, second = self.conv1.bias, self.conv2.bias
+        assert first is not None and second is not None  # (Conv2d may be made without)
         images = features.reshape(-1, height, width, channels)
         shifted = images.unfold(1, height - 2, 1).unfold(2, width - 2, 1)  # (images, 3, 3, channels, height - 2, width - 2)
         patches = shifted.permute(3, 1, 2, 0, 4, 5).reshape(9 * channels, -1).t()
-        maps = torch.addmm(self.conv1.get_parameter("bias"), patches, self.conv1.weight.flatten(1).t().contiguous())
+        maps = torch.addmm(first, patches, self.conv1.weight.flatten(1).t().contiguous())
         maps = torch.relu_(maps).view(-1, height - 2, width - 2, 32)
         maps = functional.conv2d(maps.permute(0, 3, 1, 2), self.conv2.weight)
         maps = torch.max_pool2d(maps, 2).permute(0, 2, 3, 1)
-        maps = torch.relu_(maps + self.conv2.get_parameter("bias"))
+        maps = torch.relu_(maps + second)
         hidden: Tensor = self.hidden(maps.flatten(1))
         outputs: Tensor = self.output(torch.relu_(hidden))
         return outputs

@@ -15,6 +15,7 @@ from coalmine import _validate, data
 from coalmine._random import stream
 from coalmine.accounting.events import event_of
 from coalmine.canaries import FAMILIES
+from coalmine.canaries.aimed import AimedCanaries
 from coalmine.canaries.schedule import Schedule
 from coalmine.canaries.setup import CanarySetup
 from coalmine.clients import LocalTraining
@@ -25,6 +26,7 @@ from coalmine.mechanisms.strategies import Plan
 from coalmine.models import MODELS, Model
 from coalmine.participation import Periods, Separated
 from coalmine.training import sections
+from coalmine.training.aiming import aim_canaries
 from coalmine.training.config import Config
 from coalmine.training.federation import Federation
 from coalmine.training.server import ServerAdam, ServerSGD
@@ -128,26 +130,46 @@ def federation(config: Config, task: Task, secret_seed: int, mechanism: Mechanis
         rounds=rounds,
         mechanism=mechanism,
         server=_server(config.server),
-        canary_setup=_canary_setup(config, task, participation, rounds, secret_seed) if config.canaries.pool else None,
+        canary_setup=_canary_setup(config, task, participation, rounds, secret_seed, mechanism)
+        if config.canaries.pool
+        else None,
         seed=config.run.seed,
         secret=partial(stream, secret_seed),
     )
 
 
-def _canary_setup(config: Config, task: Task, clients: Participation, rounds: int, secret_seed: int) -> CanarySetup:
-    canaries = config.canaries
+def _canary_setup(
+    config: Config, task: Task, clients: Participation, rounds: int, secret_seed: int, mechanism: Mechanism
+) -> CanarySetup:
+    canaries, aim = config.canaries, None
+    if canaries.family == "aimed":
+        aim = aim_canaries(
+            canaries.aim,
+            pool=canaries.pool,
+            data=task.train,
+            model=task.model,
+            training=_training(config.client),
+            description=mechanism.describe(),
+            cohort=clients.expected_size(len(task.train), rounds),
+            seed=config.run.seed,
+            secret_seed=secret_seed,
+            delta=config.privacy.delta,
+        )
     pattern: Participation = Periods(canaries.presentations)
     if canaries.pattern == "separated":
         pattern = Separated(canaries.presentations, canaries.separation or Plan.of(clients.constraint(rounds)).separation)
     elif canaries.pattern == "as-clients":
         pattern = clients.among(canaries.pool, len(task.train))
     setup = CanarySetup(
-        FAMILIES[canaries.family](task.model.dim, canaries.pool, secret_seed=secret_seed),
+        FAMILIES[canaries.family](task.model.dim, canaries.pool, secret_seed=secret_seed)
+        if aim is None
+        else AimedCanaries(aim, canaries.pool, secret_seed=secret_seed),
         Schedule.draw(pattern, pool=canaries.pool, rounds=rounds, secret_seed=secret_seed),
         full_vectors=canaries.full_vectors,
         replace=canaries.replace_clients,
         canary_norm=canaries.canary_norm,
         examples=canaries.examples or int(_sampled(task.train).sizes.max(initial=1)),
+        aim=aim,
     )
     if not any(setup.schedule.taking_part(number).size for number in range(rounds)):
         raise ValueError("canaries: none of them would take part in any round. Insert more of them, or train for more rounds.")

@@ -47,6 +47,7 @@ from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
 from coalmine.training.guests import NOBODY, Guests
+from coalmine.training.known_noise import covariance_of, lift_of
 from coalmine.training.trials import Trials
 from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work, as_said, contribute, look, summed
 from coalmine.workers import Workers
@@ -205,7 +206,8 @@ class Federation:
         observed = Observed(
             round=number,
             release=release,
-            canaries=RoundCanaries(taking_part, own / divisor, planted),
+            canaries=RoundCanaries(taking_part, own / divisor, planted, lift=lift_of(self.canary_setup, self.described)),
+            covariance=covariance_of(self.canary_setup, self.described, self.model.dim, outcomes),
             others=clients,
             step=step,
             public=public,
@@ -293,6 +295,7 @@ class Federation:
                 tuple(users[first : first + size]),
                 tuple(place - first for place in compared if first <= place < first + size),
                 {user: guests[user] for user in users[first : first + size] if user in guests} if guests else {},
+                covariance=self.canary_setup is not None and self.canary_setup.aim is not None,
             )
             for first in range(0, len(users), size)
         ]

@@ -33,6 +33,7 @@ from coalmine.progress import Rounds
 from coalmine.result import AuditResult
 from coalmine.runs import SCHEMA, RunDirectory, refuse_taken
 from coalmine.training import strategies
+from coalmine.training.aiming import FILE, as_file
 from coalmine.training.assembly import Task, check_claims, clustered_accuracy, federation, inputs, load_task
 from coalmine.training.beginning import check_inputs, check_versions, versions
 from coalmine.training.config import Config, about_run, located, parse_config, write_config
@@ -271,6 +272,8 @@ class _Training:
         parameters = state["parameters"]
         model = save({"parameters": parameters}, metadata={"model": self.task.model.name})
         self.directory.write("model.safetensors", model)
+        if self.job.canary_setup is not None and self.job.canary_setup.aim is not None:
+            self.directory.write(FILE, as_file(self.job.canary_setup.aim))
         facts = Facts(self.config, self.task, self.job, self.directory)
         training = facts.summary(model_sha256=hashlib.sha256(model).hexdigest(), secret_seed=self.secret_seed)
         training = counted(training, self.crafted.summary())

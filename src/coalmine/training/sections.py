@@ -196,8 +196,11 @@ class Canaries(_Section):
     """The pool: each canary is inserted by its own fair coin; `pool = 0` trains without canaries and audits nothing."""
 
     pool: Annotated[int, Field(ge=0, strict=True)] = Field(2000, description="inserted and held-out canaries together")
-    family: Literal["transform", "sphere"] = Field(
-        "transform", description="rows of a fast orthogonal transform, or independent random directions"
+    family: Literal["transform", "sphere", "aimed"] = Field(
+        "transform", description="rows of a fast orthogonal transform, independent random directions, or aimed by a covariance"
+    )
+    aim: Literal["least", "top", "outside-span"] = Field(
+        "least", description="family aimed: at the least noise, the most of it, or where no gradient has anything"
     )
     pattern: Literal["periods", "separated", "as-clients"] = Field(
         "periods",
@@ -300,7 +303,8 @@ class Config(_Section):
         stated = {name: value for name, value in dict(self.audit).items() if name != "lifted"}
         if self.run.repeats > 1 and self.audit.bound == "lifted":
             stated["bound"] = "band"  # of each run by itself
-        return AuditSpec(self.privacy.delta, **stated, unit=self.privacy.unit, relation=relation)
+        spec = AuditSpec(self.privacy.delta, **stated, unit=self.privacy.unit, relation=relation)
+        return spec.for_family(self.canaries.family, self.canaries.aim)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Config:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from coalmine._random import stream
 from coalmine.clients import LocalTraining, Trainer, quiet_threads
 from coalmine.conformance import compare
-from coalmine.contracts import Array, Compared, Contribution, Description, Mechanism, Public, Streams, Vector
+from coalmine.contracts import Array, Compared, Contribution, Description, LowRank, Mechanism, Public, Streams, Vector
 from coalmine.data.dataset import Examples, FederatedDataset
 from coalmine.errors import CoalmineError, NonFiniteError
+from coalmine.mechanisms.covariance import ExampleNoise, added
 from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
@@ -34,6 +35,7 @@ class ClientBatch:
     users: tuple[str, ...]
     compared: tuple[int, ...] = ()  # places of users whose contributions are compared with the clip of their updates
     guests: Mapping[str, Examples] = field(default_factory=dict)  # users that are no users of the data: crafted canaries
+    covariance: bool = False  # whether the covariance of their noise is asked for, which depends on their data
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +59,7 @@ class Outcome:
     values: Array
     compared: Array = field(default_factory=lambda: np.zeros((0, 3)))
     unclipped: int = 0
+    covariance: LowRank | None = None  # of these users' noise together
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +98,7 @@ class Work:
         """The clients of a task are added to `total`; what is left is small."""
         cohort = [task.guests[user] if user in task.guests else self.data.examples_of(user) for user in task.users]
         orders = [stream(self.seed, "order of examples", task.public.round, user) for user in task.users]
-        rows, compared, unclipped = [], [], 0
+        rows, compared, unclipped, noises = [], [], 0, []
         trained = self.trainer.updates(task.parameters, cohort, orders)
         for place, (user, own, update) in enumerate(zip(task.users, cohort, trained, strict=True)):
             looked_at = place in task.compared
@@ -104,6 +107,8 @@ class Work:
             try:
                 streams = None if self.secret is None else partial(self.secret, "noise of a client", task.public.round, user)
                 single = self.trainer.single_updates(task.parameters, own) if self.described.examples is not None else None
+                if task.covariance and single is not None:
+                    noises.append(ExampleNoise.of(self.described).covariance(single))
                 contribution = contribute(self.mechanism, update.vector, task.public, len(own), streams, single)
                 if looked_at and (found := look(self.described, before, contribution, task.public, self.model.groups)):
                     compared.append((found.sent, found.kept, found.difference))
@@ -115,7 +120,8 @@ class Work:
                 ) from None
             rows.append((update.loss, update.steps, update.examples))
         kept = FixedPointSum(0, task.public.clip_norm)  # the sum itself is in `total`
-        return Outcome(kept, np.array(rows, dtype=np.float64), np.array(compared).reshape(-1, 3), unclipped)
+        together = added(noises, self.model.dim) if task.covariance else None
+        return Outcome(kept, np.array(rows, dtype=np.float64), np.array(compared).reshape(-1, 3), unclipped, together)
 
     @cached_property
     def described(self) -> Description:

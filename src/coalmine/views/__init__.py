@@ -9,6 +9,8 @@
     UnknownRounds  "residual"       the same, but not the rounds of its target           likelihood ratio over all rounds
     WholeModel     "model"          as FinalModel, the start included (papers)           cosine with the parameters
     EveryStep      "step"           as EveryRelease, after the server's momentum         largest cosine over rounds
+    Whitened       "whitened"       as KnownOthers, and all covariances (aimed canaries) projection in units of the noise
+    LikelihoodRatio "ratio"         the same                                             likelihood ratio, which is quadratic
 
 A view is a pure function of `Projections`: inner products of released vectors with the canaries and with directions that were
 never to be inserted, made by `project_row` row by row and put together by `stack`. All views can be taken of one run, and
@@ -22,8 +24,10 @@ from coalmine.views.rounds import Afterwards, KnownOthers, KnownRounds
 from coalmine.views.running import WhitenedRounds, anytime_scores, round_scores
 from coalmine.views.unknown import UnknownRounds
 from coalmine.views.view import Threat, choose_null
+from coalmine.views.whitened import LikelihoodRatio, Whitened, aimed_row
 
 __all__ = [
+    "AIMED_VIEWS",
     "PAPER_VIEWS",
     "VIEWS",
     "Afterwards",
@@ -33,12 +37,15 @@ __all__ = [
     "Hiding",
     "KnownOthers",
     "KnownRounds",
+    "LikelihoodRatio",
     "ProjectionRow",
     "Threat",
     "UnknownRounds",
     "Visible",
+    "Whitened",
     "WhitenedRounds",
     "WholeModel",
+    "aimed_row",
     "anytime_scores",
     "choose_null",
     "groups_of",
@@ -51,6 +58,10 @@ __all__ = [
 
 VIEWS: dict[str, type[Threat]] = {
     view.key: view
-    for view in (FinalModel, EveryRelease, KnownRounds, KnownOthers, Afterwards, UnknownRounds, WholeModel, EveryStep)
+    for view in (
+        *(FinalModel, EveryRelease, KnownRounds, KnownOthers, Afterwards, UnknownRounds, WholeModel, EveryStep),
+        *(Whitened, LikelihoodRatio),
+    )
 }
+AIMED_VIEWS = (Whitened.key, LikelihoodRatio.key)  # of canaries that are aimed; all others are of random directions
 PAPER_VIEWS = (WholeModel.key, EveryStep.key)  # the papers' variants of two of them

@@ -40,6 +40,7 @@ class Hiding:
     independent: bool  # canaries are independent directions, which hide each other
     design: Strategy | None = None  # how the noise is correlated over rounds; None: it is new in each
     kept_share: float | None = None  # of a canary, on average, where a strategy that nobody knows may keep less: measured
+    gaps: Array | None = None  # by round, what taking part adds to a score where noise depends on the direction
 
     @property
     def dim(self) -> int:

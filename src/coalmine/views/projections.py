@@ -17,7 +17,7 @@ from coalmine import _validate
 from coalmine.contracts import Array, Canaries, Projections, Vector
 from coalmine.errors import NonFiniteError
 
-KINDS = ("mean", "residual", "step", "total_change", "model")
+KINDS = ("mean", "residual", "step", "total_change", "model", "whitened", "ratio")
 LEAST_PARAMETERS = 500  # in fewer, the scores of a layer say nothing about its noise
 
 

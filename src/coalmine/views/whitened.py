@@ -8,19 +8,31 @@ r"""Scores where the noise has a known covariance S that is not the same in all 
 r is the release without its known mean in the world without the canary. The whitened score is the best one where a canary
 moves the mean alone. A canary that also changes the covariance (one record against another, orthogonal one) is seen by the
 likelihood ratio, which is quadratic; its law is that of `coalmine.gaussian_pairs`.
+
+In a run the covariance is `Observed.covariance`, computed by the auditor from the description and the clients' gradients. Code
+with a bug has another one: so nothing is taken for granted of held-out canaries there, and the views `Whitened` and
+`LikelihoodRatio` compare inserted canaries with held-out ones, whom only a coin tells apart.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from coalmine import _validate
-from coalmine.contracts import Array
+from coalmine.canaries.aimed import Aim
+from coalmine.canaries.schedule import Schedule
+from coalmine.contracts import Array, Canaries, Observed, Projections
+from coalmine.errors import AuditError, NotEnoughCanariesError
 from coalmine.gaussian_pairs import loss_logsf, loss_moments
+from coalmine.mechanisms.covariance import Whitening
+from coalmine.scores import Scores
+from coalmine.views.power import Hiding, Visible, nothing_promised
+from coalmine.views.view import NullChoice, Threat, check, table
 
 STATISTICS = ("whitened", "plain", "likelihood-ratio")
 
@@ -76,3 +88,81 @@ class LikelihoodRatioNull:
         asked = np.asarray(value, np.float64)
         found = [loss_logsf(self.variances, self.means, float(each), self.times) for each in asked.ravel()]
         return np.reshape(found, asked.shape)
+
+
+def aimed_row(aim: Aim, count: int, seen: Observed) -> tuple[Array, Array, Array]:
+    """(whitened score, log-likelihood ratio, gap) of every canary in one round, its own part in it and no other canary's.
+
+    The covariance that whitens is the same for inserted and held-out canaries: nothing of a coin goes into it. The ratio is
+    that of the whitened score x, N(gap, 1 + lift c'S⁻¹c) with the canary and N(0, 1) without it.
+    """
+    if seen.covariance is None or seen.others is None:
+        raise AuditError("aimed canaries need the covariance of every round and the clients' part of it, and got none.")
+    release, white, places = seen.release, Whitening(seen.covariance), aim.places(count)
+    residual = np.asarray(release.vector - seen.others, np.float64)
+    if seen.canaries.part is not None:
+        residual = residual - seen.canaries.part
+    filters = white.inverse(aim.directions)
+    gains = np.sqrt(np.einsum("ij,ij->j", aim.directions, filters))[places]
+    x = (filters.T @ (residual * release.denominator))[places] / gains
+    if seen.canaries.own is not None:
+        present = seen.canaries.indices
+        x[present] += seen.canaries.own * release.denominator * gains[present]
+    gaps, wider = gains * release.clip_norm, 1 + seen.canaries.lift * gains**2
+    return x, log_ratios(x[:, None], wider[:, None], gaps[:, None]), gaps
+
+
+@dataclass(frozen=True)
+class Whitened(Threat):
+    """Knows all other updates and the covariance of the noise, and looks along its target in units of that noise."""
+
+    key: ClassVar[str] = "whitened"
+    adversary: ClassVar[str] = "sees every release and knows the rounds of its target, all other updates and all covariances"
+    short: ClassVar[str] = "all known, whitened"
+    needs: ClassVar[str] = "whitened"
+    knows_rounds: ClassVar[bool] = True
+    knows_others: ClassVar[bool] = True
+    empirical_only: ClassVar[bool] = True
+    statistic: ClassVar[str] = "whitened projection"
+
+    def scores(
+        self, projections: Projections, schedule: Schedule, canaries: Canaries, *, null: NullChoice = "empirical"
+    ) -> Scores:
+        """The sum over its rounds of every canary that has a round; held-out canaries alone say what to compare with."""
+        check(projections, schedule, canaries, self.needs, null)
+        presence = schedule.presence[projections.rounds]
+        members = np.flatnonzero(presence.any(axis=0))
+        if members.size == 0:
+            raise NotEnoughCanariesError("no canary was assigned to any of these rounds; plant them for more rounds.")
+        there = presence[:, members]
+        values = np.where(there, projections.inner[:, members], 0.0).sum(axis=0) / self._unit(there)
+        none = np.zeros(0, np.int64)
+        return table(
+            self, self.statistic, projections, schedule, members=members, values=values, law=None, columns=none, unused=none
+        )  # fmt: skip
+
+    @staticmethod
+    def _unit(presence: Array) -> Array:
+        return np.sqrt(presence.sum(axis=0))
+
+    def visible(self, hiding: Hiding) -> Visible:
+        """From the gaps of every round: noise too small by a factor in all directions makes them larger by it."""
+        if hiding.gaps is None or hiding.gaps.shape[0] != hiding.presence.shape[0]:
+            return nothing_promised
+        effect = float(np.sqrt(np.square(hiding.gaps) @ hiding.presence).mean()) * hiding.setup.kept
+        return lambda factor: hiding.epsilon(effect * factor)
+
+
+@dataclass(frozen=True)
+class LikelihoodRatio(Whitened):
+    """The same adversary by the likelihood ratio, which also sees a change of the covariance: a weight of random sign."""
+
+    key: ClassVar[str] = "likelihood-ratio"
+    short: ClassVar[str] = "all known, likelihood ratio"
+    needs: ClassVar[str] = "ratio"
+    combined: ClassVar[str] = "likelihood-ratio"
+    statistic: ClassVar[str] = "likelihood ratio"
+
+    @staticmethod
+    def _unit(presence: Array) -> Array:
+        return np.ones(presence.shape[1])
