@@ -69,7 +69,7 @@ class Work:
 
     def prepare(self) -> None:
         """One thread for each worker: two workers with two threads each would be in each other's way."""
-        quiet_threads()
+        quiet_threads(self.model.dim)
 
     @cached_property
     def trainer(self) -> Trainer:
