@@ -1,6 +1,7 @@
 """How time and memory grow with rounds, dimension, canaries and workers; before and after a change, in one run.
 
     python benchmarks/growth.py [--before COMMIT] [--only PART ...] [--most-rounds 100000] [--most-dim 100000000]
+    python benchmarks/growth.py --case dimension 100000000 20 1
 
 Every measurement is a process of its own (`ru_maxrss` is its peak memory; what was resident before the work began is taken
 off). With `--before` every one of them is made with that commit and with the working tree, one after the other. Processor
@@ -35,14 +36,21 @@ def workers(dim: int, count: int, clients: int = 16) -> dict:
     from coalmine.training.config import read_config
     from coalmine.workers import Workers
 
-    config = read_config("tiny", [*sized(dim), *cohorts(clients, 6), "canaries.pool=0"])
+    rounds = max(6, min(60, 10**7 // dim))
+    config = read_config("tiny", [*sized(dim), *cohorts(clients, rounds), "canaries.pool=0"])
     job = federation(config, load_task(config), 1)
     with Workers(count, job.work()) as shared:
-        spent, began = [], time.perf_counter()
+        spent, cpu, began, used = [], [], time.perf_counter(), time.process_time()
         for _ in job.rounds_from(0, job.start(), shared):
             spent.append(time.perf_counter() - began)
-            began = time.perf_counter()
-    return {"first_round": spent[0], "round": min(spent[1:]), "megabytes_of_the_server": resident()}
+            cpu.append(time.process_time() - used)
+            began, used = time.perf_counter(), time.process_time()
+    return {
+        "first_round": spent[0],
+        "round": min(spent[1:]),
+        "processor_seconds_of_the_server": sorted(cpu[1:])[len(cpu) // 2],
+        "megabytes_of_the_server": resident(),
+    }
 
 
 def sized(dim: int) -> list[str]:
@@ -73,13 +81,19 @@ def dimension(dim: int, clients: int, audit: int, rounds: int = 3) -> dict:
     if hasattr(Workers, "fold"):
         Timed.fold = fold
     warm()
-    changes = [*sized(dim), *cohorts(clients, rounds), f"canaries.pool={POOL if audit else 0}", "audit.unused_rows=1000"]
+    canaries = POOL if dim < 3 * 10**7 else 20  # of a short run most pass as full vectors, which takes long
+    changes = [*sized(dim), *cohorts(clients, rounds), f"canaries.pool={canaries if audit else 0}", "audit.unused_rows=1000"]
     started, before = time.process_time(), resident()
     with tempfile.TemporaryDirectory() as folder:
         training.run(read_config("tiny", changes), f"{folder}/run", secret_seed=1, quiet=True, make_workers=Timed)
     spent = time.process_time() - started
     rounds_of = [later - earlier for earlier, later in pairwise(times)]
-    return {"round": min(rounds_of), "all": spent, "vectors": (resident() - before) * 1e6 / (4 * dim), "megabytes": resident()}
+    return {
+        "round": min(rounds_of or [spent]),
+        "all": spent,
+        "vectors": (resident() - before) * 1e6 / (4 * dim),
+        "megabytes": resident(),
+    }
 
 
 def warm() -> None:
@@ -265,6 +279,8 @@ def quickstart(count: int) -> dict:
 
 def cases(asked: argparse.Namespace) -> list[tuple]:
     """(part, arguments, whether the older code can do it)."""
+    if asked.case:
+        return [(asked.case[0], tuple(map(int, asked.case[1:])), True)]
     dims = [dim for dim in (10**4, 10**5, 10**6, 10**7, 3 * 10**7, 10**8) if dim <= asked.most_dim]
     counts = [count for count in (100, 1000, 10_000, 100_000) if count <= asked.most_rounds]
     found = [("workers", (dim, count), dim <= 10**7) for dim in dims if dim <= 10**7 for count in (1, 2)]
@@ -295,6 +311,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", metavar="COMMIT")
     parser.add_argument("--only", nargs="+")
+    parser.add_argument("--case", nargs="+", metavar="PART NUMBER", help="one measurement alone")
     parser.add_argument("--most-rounds", type=int, default=100_000)
     parser.add_argument("--most-dim", type=int, default=10**7)
     parser.add_argument("--part", nargs="+")
@@ -317,12 +334,13 @@ def main() -> None:
             subprocess.run(["git", "-C", ROOT, "worktree", "add", "--quiet", "--detach", old, asked.before], check=True)
         try:
             for part, arguments, possible in cases(asked):
-                row = {"machine": machine()}
+                row = {"machine": machine(), "before_commit": asked.before}
                 if asked.before and possible:
                     row["before"] = measured(old, part, arguments)
                 row["after"] = measured(ROOT, part, arguments)
-                found["measured"][f"{part} {' '.join(map(str, arguments))}"] = row
-                print(part, *arguments, json.dumps({key: row[key] for key in row if key != "machine"}), flush=True)
+                print(part, *arguments, json.dumps({key: row[key] for key in ("before", "after") if key in row}), flush=True)
+                now = json.loads(RESULT.read_text()) if RESULT.is_file() else {"measured": {}}  # others may measure too
+                found["measured"] = {**now["measured"], f"{part} {' '.join(map(str, arguments))}": row}
                 RESULT.write_text(json.dumps(found, indent=1) + "\n")
         finally:
             if asked.before:

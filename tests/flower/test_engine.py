@@ -1,4 +1,4 @@
-"""Our own presets on Flower: the same bits as with the embedded engine, on a grid in this process and on the simulation."""
+"""Our own presets on Flower: the same bits as with the embedded engine, by messages to a grid in this process."""
 
 import json
 import os
@@ -241,12 +241,12 @@ def in_a_process_of_its_own(command, tmp_path):
     return done.stdout
 
 
-@pytest.mark.slow
-def test_the_simulation_gives_the_same_bits(embedded, tmp_path):
+def test_the_command_gives_the_same_bits(embedded, tmp_path):
     changes = [part for change in SHORT for part in ("--set", change)]
     command = ["-c", "from coalmine.cli import main; main()", "run", "tiny", *changes, "--engine", "flower"]
     command += ["--secret-seed", "5", "--out", str(tmp_path / "run"), "--json", "--quiet"]
     assert json.loads(in_a_process_of_its_own(command, tmp_path))["method"] == "band"
+    assert not (tmp_path / "home").exists(), "no SuperLink, no simulation of Flower's own"
     same_files(tmp_path / "run", embedded)
 
 
@@ -281,8 +281,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
-def test_the_simulation_clips_with_the_mechanism_that_was_handed_over(tmp_path):
+def test_a_program_hands_over_a_mechanism_of_a_module_of_its_own(tmp_path):
     (tmp_path / "own_mechanism.py").write_text(OWN_MODULE)
     (tmp_path / "own_program.py").write_text(OWN_PROGRAM)
     in_a_process_of_its_own([str(tmp_path / "own_program.py"), str(tmp_path), *SHORT], tmp_path)

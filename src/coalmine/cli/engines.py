@@ -1,4 +1,4 @@
-"""Which engine trains: our own loop on this machine, on those of a Ray cluster, or Flower's simulation around it."""
+"""Which engine trains: our own loop on this machine, on those of a Ray cluster, or by Flower's messages."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ def trainer(engine: str, address: str | None = None) -> Callable[..., Any]:
     try:
         from coalmine.adapters.flower.engine import run as simulated
     except ModuleNotFoundError as error:
-        raise ValueError(f'--engine flower needs {error.name}; pip install "coalmine[flower-simulation]"') from None
+        raise ValueError(f'--engine flower needs {error.name}; pip install "coalmine[flower]"') from None
     return simulated
 
 

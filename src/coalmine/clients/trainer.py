@@ -33,6 +33,7 @@ EVALUATED_AT_ONCE = 128
 STACKED_DIM = 200_000  # above, the matrices of one client keep a processor busy
 STACKED_BYTES = 2 << 20  # of weights in a group: what stays in a processor's cache
 STACKED_CLIENTS = 32  # more gain little, and a cohort must make several groups
+LARGEST_KEPT = 32 << 20  # bytes: of a larger array the memory may be given back (more than this glibc does not allow)
 BLOCK_BYTES = 8 << 20  # of features copied at a time
 
 
@@ -269,17 +270,20 @@ def _targets(targets: NDArray[Any]) -> Tensor:
     return _tensor(targets.astype(np.float32 if targets.dtype.kind == "f" else np.int64, copy=False))
 
 
-def quiet_threads() -> None:
+def quiet_threads(dim: int = 0) -> None:
     """Settings of a process that trains: one thread, and memory that is kept rather than returned to the system.
 
     One thread makes results repeatable, and several processes use the cores better than several threads. The memory of
-    activations is otherwise given back and asked for anew in every step; keeping it saves about a tenth of the time. That is
-    for the C library of Linux (glibc's mallopt); elsewhere nothing is done about memory.
+    activations is otherwise given back and asked for anew in every step; keeping it saves about a tenth of the time. Vectors of
+    a model with more than 8 million parameters (`dim`) are given back: kept, they leave holes that no other of them fits into.
+    All this is for the C library of Linux (glibc's mallopt); elsewhere nothing is done about memory.
     """
     torch.set_num_threads(1)
     try:
         mallopt: Callable[[int, int], int] = ctypes.CDLL(None).mallopt
     except (OSError, TypeError, AttributeError):  # no such library, or none with that function
         return
-    for option, value in ((-4, 0), (-1, 2**31 - 1), (-2, 64 << 20)):  # M_MMAP_MAX, M_TRIM_THRESHOLD, M_TOP_PAD
+    large = 4 * dim >= LARGEST_KEPT
+    of_large = ((-4, 1 << 16), (-3, LARGEST_KEPT)) if large else ((-4, 0),)  # M_MMAP_MAX, M_MMAP_THRESHOLD
+    for option, value in (*of_large, (-1, 2**31 - 1), (-2, 64 << 20)):  # M_TRIM_THRESHOLD, M_TOP_PAD
         mallopt(option, value)

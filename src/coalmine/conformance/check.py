@@ -5,7 +5,7 @@ A check has no state of its own: what it must remember is a dictionary of arrays
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.conformance.laws import Tail
-from coalmine.contracts import Array, Description, Finding, NotTested, Observed, Participation
+from coalmine.contracts import Array, Description, Finding, IndexArray, NotTested, Observed, Participation
 
+BLOCK = 1 << 15  # coordinates that are handled at a time
 FAMILY = 17  # tests of the whole family at most, for what would have been noticed
 Memory = dict[str, NDArray[Any]]  # what a check remembers, as arrays that can be saved
 
@@ -84,6 +85,35 @@ class RoundNoise:
 
 
 @dataclass(frozen=True, eq=False)
+class Summed:
+    """A weighted sum of vectors that is made where it is read, block by block: as a vector it would be two more of the model.
+
+    >>> Summed(((2.0, np.arange(4)), (-1.0, np.ones(4))))[1:3].tolist()
+    [1.0, 3.0]
+    """
+
+    terms: tuple[tuple[float, Array], ...]
+
+    @property
+    def size(self) -> int:
+        """Coordinates."""
+        return int(self.terms[0][1].size)
+
+    def __getitem__(self, where: slice | IndexArray) -> Array:
+        (weight, first), *others = self.terms
+        made = np.multiply(first[where], weight, dtype=np.float64)
+        for weight, vector in others:
+            made += np.multiply(vector[where], weight, dtype=np.float64)
+        return made
+
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """Piece by piece, so that all steps happen in the cache."""
+        for start in range(0, self.size, BLOCK):
+            block = slice(start, min(start + BLOCK, self.size))
+            yield block, self[block]
+
+
+@dataclass(frozen=True, eq=False)
 class Round:
     """A round, prepared once for all checks. Vectors are in clip norms; None: not known, or hidden by rounding."""
 
@@ -91,16 +121,16 @@ class Round:
     clip_norm: float
     denominator: float  # by which the description divides
     noise: RoundNoise | None = None
-    total: Array | None = None  # the sum of all contributions
+    total: Summed | None = None  # the sum of all contributions
     part: Array | None = None  # the canaries' part of it, over `scale`: as it was seen, so that it is not copied
     scale: float = 1.0
-    bare: Array | None = None  # noise that the mechanism adds to the clients alone, as `noise.values`
-    again: Array | None = None  # noise that it adds to the same sum under another secret
+    bare: Summed | None = None  # noise that the mechanism adds to the clients alone, as `noise.values`
+    again: Summed | None = None  # noise that it adds to the same sum under another secret
 
     @property
-    def clients(self) -> Array | None:
+    def clients(self) -> Summed | None:
         """The clients' part of the sum of all contributions."""
-        return self.total if self.total is None or self.part is None else self.total - self.part * self.scale
+        return None if self.total is None else Summed(self.total.terms[:1])
 
     @property
     def shaped(self) -> RoundNoise | None:

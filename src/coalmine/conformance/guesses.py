@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
+from coalmine.conformance.check import Check, Memory, Round, Subject, Summed, found, needs_noise
 from coalmine.conformance.laws import Tail, cosine, worst
 from coalmine.conformance.residual import layers_of
 from coalmine.contracts import Array, Finding, NotTested
@@ -174,9 +174,14 @@ def _starts(subject: Subject) -> list[int]:
     return starts[:PLACES]
 
 
-def _cosine(first: Array, second: Array) -> float:
+def _cosine(first: Array, second: Summed) -> float:
     """|cosine|; 0 where one of them is nothing."""
-    product, one, two = (float(np.einsum("i,i->", *pair)) for pair in ((first, second), (first, first), (second, second)))
+    product = one = two = 0.0
+    for block, other in second.blocks():
+        part = first[block]
+        product += float(np.einsum("i,i->", part, other))
+        one += float(np.einsum("i,i->", part, part))
+        two += float(np.einsum("i,i->", other, other))
     return min(abs(product) / max(math.sqrt(one * two), 1e-300), 1.0)
 
 

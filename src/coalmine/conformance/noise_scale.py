@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
 
 from coalmine.conformance import by_round
-from coalmine.conformance.check import FAMILY, Check, Memory, Round, Subject, found, needs_noise
+from coalmine.conformance.check import FAMILY, Check, Memory, Round, Subject, Summed, found, needs_noise
 from coalmine.conformance.laws import (
     Tail,
     binomial,
@@ -21,7 +21,7 @@ from coalmine.conformance.laws import (
     spread_interval,
     worst,
 )
-from coalmine.conformance.residual import BLOCK, layers_of, window
+from coalmine.conformance.residual import layers_of, window
 from coalmine.contracts import Array, Finding, NotTested
 
 _MOVED = ("unmoved", "little moved", "much moved", "most moved, a tenth", "most moved, a hundredth", "most moved, a thousandth")
@@ -227,17 +227,16 @@ class NoiseByCoordinate:
         return tails
 
 
-def _by_size(noise: Array, total: Array) -> list[Array]:
+def _by_size(noise: Array | Summed, total: Summed) -> list[Array]:
     """Squares and numbers of coordinates by how much the sum moves them: not at all, less than on average, more; most of all.
 
-    Where the most moved tenth, hundredth and thousandth begin is read off a part of the coordinates: any bound would do.
+    Where these begin is read off a part of the coordinates: any bound that does not look at the noise would do.
     """
-    blocks = [slice(start, start + BLOCK) for start in range(0, total.size, BLOCK)]
-    average = sum(float(np.abs(total[block]).sum()) for block in blocks) / total.size
-    edges = np.quantile(np.abs(total[window(total.size, _SAMPLED)]), _MOST)
+    sampled = np.abs(total[window(total.size, _SAMPLED)])
+    average, edges = float(sampled.mean()), np.quantile(sampled, _MOST)
     sums, counts = np.zeros(len(_MOVED)), np.zeros(len(_MOVED))
-    for block in blocks:  # so that all steps happen in the cache
-        size, squares = np.abs(total[block]), np.square(noise[block])
+    for block, summed in total.blocks():
+        size, squares = np.abs(summed), np.square(noise[block])
         for place, mask in ((0, size == 0), (2, size > average)):
             counts[place] += np.count_nonzero(mask)
             sums[place] += float(np.einsum("i,i->", squares, mask.astype(np.float64))) if mask.any() else 0.0

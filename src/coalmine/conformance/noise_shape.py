@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
+from coalmine.conformance.check import BLOCK, Check, Memory, Round, Subject, found, needs_noise
 from coalmine.conformance.laws import (
     Tail,
     binomial,
@@ -26,7 +26,7 @@ from coalmine.conformance.laws import (
     skewness_score,
     worst,
 )
-from coalmine.conformance.residual import BLOCK, layers_of, window
+from coalmine.conformance.residual import layers_of, window
 from coalmine.contracts import Array, Finding, NotTested
 
 BOUNDS = np.array([0.01, 0.1, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0])  # of |z|

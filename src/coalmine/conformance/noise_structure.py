@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from coalmine.conformance import totals
-from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
+from coalmine.conformance.check import BLOCK, Check, Memory, Round, Subject, found, needs_noise
 from coalmine.conformance.laws import Tail, chi_square, cosine, normal, poisson_above, shifted_products, worst
 from coalmine.conformance.noise_shape import GRAIN
 from coalmine.conformance.residual import window
@@ -151,10 +151,9 @@ class NoiseFresh:
 
     def _shifted(self, shared: Memory, rounds: int) -> Tail:
         between = totals.between_rounds(shared)
-        counts = totals.products(shared["sum"].size, between.size)
-        scores = np.abs(between[1:]) / np.sqrt(counts[1:] * rounds * (rounds - 1))
-        shift = int(np.argmax(scores)) + 1
-        tail = shifted_products(float(scores[shift - 1] * math.sqrt(counts[shift])), float(counts[shift]))
+        met = rounds * (rounds - 1)
+        shift, count = totals.furthest(between, shared["sum"].size, met)
+        tail = shifted_products(abs(float(between[shift])) / math.sqrt(met), count / met)
         return Tail(min(1.0, tail * (between.size - 1)), where=f"shifted by {shift} coordinates")
 
 
@@ -180,12 +179,10 @@ class NoiseIndependent:
         if not rounds:
             return NotTested(self.key, "noise-too-small")
         within = totals.within_rounds(shared)
-        counts = totals.products(shared["sum"].size, within.size) * rounds
-        scores = np.abs(within[1:]) / np.sqrt(counts[1:])
-        shift = int(np.argmax(scores)) + 1
-        tail = shifted_products(float(within[shift]), float(counts[shift]))
+        shift, count = totals.furthest(within, shared["sum"].size, rounds)
+        tail = shifted_products(float(within[shift]), count)
         where = f"coordinates {shift} apart"
-        measured = float(within[shift] / counts[shift])
+        measured = float(within[shift]) / count
         return found(self.key, Tail(min(1.0, tail * (within.size - 1)), where=where), claimed=0.0, measured=measured)
 
 
@@ -213,13 +210,12 @@ class EarlierRounds:
         noise = seen.shaped
         if noise is not None and int(memory["count"][0]):
             compare(memory, (noise.values[taken] / noise.spread).astype(np.float32), seen.seen.round)
-            length = float(np.sqrt(np.einsum("i,i->", memory["earlier"], memory["earlier"], dtype=np.float64)))
-            if length > 0:
-                score = float(np.einsum("i,i->", memory["earlier"], noise.values)) / length / noise.spread
-                memory["together"] += [score**2, score, 1.0]
+            score = _score(memory["earlier"], noise.values) / noise.spread
+            memory["together"] += [score**2, score, 1.0] if np.isfinite(score) else np.zeros(3)
         grow(memory)
         remember(memory, seen.total[taken].astype(np.float32))
-        memory["earlier"] += seen.total
+        for block, summed in seen.total.blocks():
+            memory["earlier"][block] += summed
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst of all."""
@@ -228,6 +224,16 @@ class EarlierRounds:
             return NotTested(self.key, "no-residual" if not int(memory["count"][0]) else "one-round")
         tails = [*pair_tails(memory), normal(total / math.sqrt(count)), Tail(min(1.0, 2 * min(chi_square(squares, count))))]
         return found(self.key, worst(tails), claimed=0.0, measured=total / count)
+
+
+def _score(earlier: Vector, noise: Array) -> float:
+    """<earlier, noise> / |earlier|, block by block; NaN where nothing is earlier."""
+    inner = squares = 0.0
+    for start in range(0, earlier.size, BLOCK):
+        part = earlier[start : start + BLOCK].astype(np.float64)
+        inner += float(np.einsum("i,i->", part, noise[start : start + BLOCK]))
+        squares += float(np.einsum("i,i->", part, part))
+    return inner / math.sqrt(squares) if squares > 0 else math.nan
 
 
 def _fit(memory: Memory, width: int) -> None:

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from coalmine.conformance.check import Memory, Moments, Round, RoundNoise, Subject
-from coalmine.contracts import Array, AtLeast, ByClients, IndexArray, LowRank, Observed, State
+from coalmine.conformance.check import BLOCK, Memory, Moments, Round, RoundNoise, Subject, Summed
+from coalmine.contracts import Array, AtLeast, ByClients, IndexArray, LowRank, Observed, State, Vector
 
 LEAST_NOISE = 1e-3  # rounding above this share of a standard deviation: nothing is said about the noise
 MOST_MEMORY = 8  # vectors that whitening may keep of all coordinates; beyond, a part of the coordinates is looked at
 PART = 4096  # coordinates of that part
-BLOCK = 1 << 15
 
 
 def window(dim: int, size: int, pieces: int = 64) -> IndexArray:
@@ -75,7 +74,8 @@ class Residuals:
         total, part, scale = None, None, seen.release.denominator / clip
         if seen.others is not None:
             part = None if seen.canaries.part is None else self._taken(seen.canaries.part)
-            total = _sum(self._taken(seen.others), part, scale)
+            others = ((scale, self._taken(seen.others)),)
+            total = Summed(others if part is None else (*others, (scale, part)))
         about = Round(seen, clip, divisor, None, total, part, scale)
         if not description.has_noise:
             return about
@@ -92,27 +92,34 @@ class Residuals:
             return None
         at_least = about.total is None
         if about.total is not None:
-            residual -= about.total
+            for block, summed in about.total.blocks():
+                residual[block] -= summed
         z, floor_only = self._standardised(memory, residual, seen, about)
         if seen.canaries.fitted:  # the span of the canaries was projected out
             z *= math.sqrt(self.subject.dim / max(self.subject.dim - seen.canaries.indices.size, 1))
         return RoundNoise(z, _moments(z, self.places), at_least or floor_only, rounding)
 
-    def _bare(self, seen: Observed, about: Round) -> Array | None:
+    def _bare(self, seen: Observed, about: Round) -> Summed | None:
         """The noise that is added to the clients alone, where a release of them was made for that."""
         told = self.subject.description.noise
         fixed = self.subject.description.denominator == "expected" and seen.covariance is None
         clients = None if seen.bare is None else about.clients
         if seen.bare is None or clients is None or told is None or told.coordinates.kind != "isotropic" or not fixed:
             return None
-        return np.asarray((self._taken(seen.bare) * (about.denominator / about.clip_norm) - clients) / told.multiplier)
+        return self._residual(seen.bare, about, clients, told.multiplier)
 
-    def _again(self, seen: Observed, about: Round) -> Array | None:
+    def _again(self, seen: Observed, about: Round) -> Summed | None:
         """The noise that is added to the same sum under another secret, where it was released once more for that."""
         told = self.subject.description.noise
         if seen.again is None or about.total is None or told is None or not self.subject.description.fresh:
             return None
-        return np.asarray((self._taken(seen.again) * (about.denominator / about.clip_norm) - about.total) / told.multiplier)
+        return self._residual(seen.again, about, about.total, told.multiplier)
+
+    def _residual(self, release: Vector, about: Round, summed: Summed, spread: float) -> Summed:
+        """What a release has beside a sum, in standard deviations of the noise."""
+        scale = about.denominator / about.clip_norm
+        without = tuple((-weight / spread, vector) for weight, vector in summed.terms)
+        return Summed(((scale / spread, self._taken(release)), *without))
 
     def _standardised(self, memory: Memory, residual: Array, seen: Observed, about: Round) -> tuple[Array, bool]:
         """(standard normal under the description, whether it may be larger); `residual` is not needed afterwards."""
@@ -149,15 +156,6 @@ class Residuals:
     def _taken(self, vector: Any) -> Array:
         taken = self.coordinates
         return np.asarray(vector if taken is None else vector[taken])
-
-
-def _sum(clients: Array, canaries: Array | None, scale: float) -> Array:
-    """In float64, block by block."""
-    total = np.multiply(clients, scale, dtype=np.float64)
-    if canaries is not None:
-        for start in range(0, total.size, BLOCK):
-            total[start : start + BLOCK] += canaries[start : start + BLOCK] * scale
-    return total
 
 
 def _whitened(residual: Array, covariance: LowRank) -> Array:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import fft
 
-from coalmine.conformance.check import Memory, Round
-from coalmine.conformance.residual import BLOCK
+from coalmine.conformance.check import BLOCK, Memory, Round
 from coalmine.contracts import Array
 
 
@@ -63,24 +62,40 @@ def within_rounds(memory: Memory) -> Array:
 
 def between_rounds(memory: Memory) -> Array:
     """By shift, the sum over ordered pairs of different rounds of z_(s, i) z_(t, i + shift)."""
-    length = transform_length(memory["sum"].size)
+    length, power = transform_length(memory["sum"].size), np.empty(memory["power"].size)
     together = fft.rfft(memory["sum"].astype(np.float64), length)
-    return _inverse(np.square(np.abs(together)) - memory["power"], memory["sum"].size)
+    for start in range(0, power.size, BLOCK):  # not as whole vectors: of a large model they are what needs most memory
+        block = slice(start, start + BLOCK)
+        power[block] = np.square(together.real[block]) + np.square(together.imag[block]) - memory["power"][block]
+    del together
+    return _inverse(power, memory["sum"].size)
 
 
-def products(coordinates: int, shifts: int) -> Array:
+def furthest(by_shift: Array, coordinates: int, pairs: float) -> tuple[int, float]:
+    """The shift, but for 0, whose sum of products is largest beside its spread; and its number of products.
+
+    `pairs` is how many pairs of rounds each pair of coordinates was met in.
+    """
+    largest, found = -1.0, (1, 1.0)
+    for start in range(1, by_shift.size, BLOCK):
+        counts = _products(coordinates, start, min(start + BLOCK, by_shift.size)) * pairs
+        scores = np.abs(by_shift[start : start + BLOCK]) / np.sqrt(counts)
+        place = int(np.argmax(scores))
+        if scores[place] > largest:
+            largest, found = float(scores[place]), (start + place, float(counts[place]))
+    return found
+
+
+def _products(coordinates: int, start: int, stop: int) -> Array:
     """By shift, how many pairs of coordinates are that far apart on a circle of the transform's length."""
-    length, shift = transform_length(coordinates), np.arange(shifts)
-    return _once(np.maximum(coordinates - shift, 0.0) + np.maximum(coordinates - (length - shift), 0.0), length)
+    length, shift = transform_length(coordinates), np.arange(start, stop)
+    made = np.maximum(coordinates - shift, 0.0) + np.maximum(coordinates - (length - shift), 0.0)
+    return np.where(2 * shift == length, made / 2, made)  # half way round the circle, every pair was met twice
 
 
 def _inverse(power: Array, coordinates: int) -> Array:
     length = transform_length(coordinates)
-    return _once(fft.irfft(power, length)[: length // 2 + 1], length)
-
-
-def _once(by_shift: Array, length: int) -> Array:
-    """Half way round the circle, every pair was met twice."""
-    if length % 2 == 0 and by_shift.size == length // 2 + 1:
+    by_shift: Array = fft.irfft(power, length)[: length // 2 + 1].copy()  # the other half is the same, and not kept
+    if length % 2 == 0:
         by_shift[-1] /= 2
     return by_shift

@@ -17,7 +17,7 @@ not is described as fresh Gaussian noise of `noise_multiplier` clip norms, and i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,11 +113,11 @@ class Gaussian:
 
     def release(self, state: State, total: Total, public: Public, secret: Streams) -> tuple[Release, State]:
         """The noisy mean."""
-        noisy = total.vector()
-        noise, scale = self.noise(noisy.size, public, secret), self.update_noise_multiplier * public.clip_norm
-        for start in range(0, noisy.size, _PIECE):  # never in place: noise may be kept by whoever made it
-            noisy[start : start + _PIECE] += scale * noise[start : start + _PIECE]
-        del noise
+        noisy, scale = total.vector(), self.update_noise_multiplier * public.clip_norm
+        for start, noise in self._noise_in_blocks(noisy.size, public, secret):
+            for first in range(0, noise.size, _PIECE):  # never in place: noise may be kept by whoever made it
+                part = noise[first : first + _PIECE]
+                noisy[start + first : start + first + part.size] += scale * part
         divisor = float(max(total.count, 1)) if self.divide_by_actual_cohort else public.denominator
         noisy /= divisor
         return Release(public.round, noisy, public.clip_norm, divisor), state
@@ -126,11 +126,22 @@ class Gaussian:
         """Standard normal noise, a stream of its own for every round and block."""
         return normals(dim, secret, "noise", public.round)
 
+    def _noise_in_blocks(self, dim: int, public: Public, secret: Streams) -> Iterator[tuple[int, Array]]:
+        """`noise`, with where each block begins; not as a whole vector, unless a subclass has a `noise` of its own."""
+        if type(self).noise is Gaussian.noise:
+            return normals_in_blocks(dim, secret, "noise", public.round)
+        return iter([(0, self.noise(dim, public, secret))])
+
 
 def normals(dim: int, secret: Streams, *names: str | int) -> Array:
     """Standard normal numbers, the same for the same names whatever was drawn before; a stream for every block."""
     made = np.empty(dim)
-    for block, start in enumerate(range(0, dim, _BLOCK)):
-        part = made[start : start + _BLOCK]
-        secret(*names, block).standard_normal(out=part)
+    for start, part in normals_in_blocks(dim, secret, *names):
+        made[start : start + part.size] = part
     return made
+
+
+def normals_in_blocks(dim: int, secret: Streams, *names: str | int) -> Iterator[tuple[int, Array]]:
+    """The same, block by block, each with where it begins."""
+    for block, start in enumerate(range(0, dim, _BLOCK)):
+        yield start, secret(*names, block).standard_normal(min(_BLOCK, dim - start))

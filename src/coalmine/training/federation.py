@@ -48,15 +48,15 @@ from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
 from coalmine.training.guests import NOBODY, Guests
 from coalmine.training.known_noise import covariance_of, lift_of
+from coalmine.training.planting import ENOUGH, Planting
 from coalmine.training.trials import Trials
-from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work, as_said, contribute, look, summed
+from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work, summed
 from coalmine.workers import Workers
 
 _GROUPS = 48  # work items of a round, at most: enough to keep workers evenly busy, few enough that moving sums costs little
 _SHARDS = 8  # work items of an evaluation
 ALL_COMPARED = 100  # clients of a round, up to which every contribution is compared with the clip of its update
-_ENOUGH = 90  # contributions of a run: a fault in 5 % of them is seen with probability 0.99
-_HANDFUL = 8  # of a round at least
+_HANDFUL = 8  # of a larger round at least
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +124,13 @@ class Federation:
         return replace(self, mechanism=self.mechanism.without_noise(), canary_setup=None)
 
     @cached_property
+    def _planting(self) -> Planting | None:
+        if self.canary_setup is None:
+            return None
+        groups = self.model.groups
+        return Planting(self.canary_setup, self.mechanism, self.described, groups, self.secret, self._noise_of_clients)
+
+    @cached_property
     def _group_size(self) -> int:
         return Trainer(self.model, self.training).group_size
 
@@ -154,6 +161,8 @@ class Federation:
         guests = NOBODY if self.guests_at is None else self.guests_at(number, state) or NOBODY
         public = self.mechanism.announce(_part(state, "mechanism"), number, self.denominator + guests.expected)
         taking_part = self.canary_setup.schedule.taking_part(number) if self.canary_setup else np.zeros(0, np.int64)
+        trials = Trials(self.mechanism, self.described, self.rounds, self.model.groups, self.secret)
+        tried = list(trials.updates(public, self.model.dim)) if self.canary_setup else []  # before there are other vectors
         drawn, cohort = cohort, self._without_replaced(cohort, taking_part, number)
         total = FixedPointSum(self.model.dim, public.clip_norm)
         users, parameters = [self.data.users[place] for place in cohort], state["parameters"]
@@ -164,15 +173,22 @@ class Federation:
             total, users = FixedPointSum(self.model.dim, public.clip_norm), guests.among(users)
             outcomes = summed(workers, self._groups(users, parameters, public, guests.examples), total)
             clients = total.without_noise()
-        last = number + 1 == self.rounds and self.canary_setup is not None
-        bare = total.copy() if last else None
-        own, looked_at = self._plant(total, taking_part, public)
+        counted = total.count, total.unclipped
+        compared = [Compared(*row) for outcome in outcomes for row in outcome.compared.tolist()]
+        own, looked_at = np.empty(0), list[Compared]()
+        if self._planting is not None:
+            own, looked_at = self._planting.plant(total, taking_part, public, compared)
         planted = total.without_noise()  # what was summed, before the code under audit has the sum in its hands
         planted -= clients
-        contributors, passed, same = total.count, total.unclipped, total.copy() if last else None
-        release, mechanism = self.mechanism.release(_part(state, "mechanism"), total, public, self.secret)
+        contributors, passed = total.count, total.unclipped
+        before = _part(state, "mechanism")
+        release, mechanism = self.mechanism.release(before, total, public, self.secret)
         del total
         self._check(release, number)
+        bare = again = None
+        if number + 1 == self.rounds and self.canary_setup is not None:
+            of_canaries = contributors - counted[0], passed - counted[1]
+            bare, again = trials.releases(before, clients, planted, public, (counted, of_canaries))
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at next
             step, server = self.server.step(_part(state, "server"), release.vector)
             parameters = state["parameters"] + step
@@ -196,9 +212,6 @@ class Federation:
             "training_loss": float(losses[:, 0].mean()) if losses.size else None,
             "examples": int(losses[:, 2].sum()),
         }
-        trials = Trials(self.mechanism, self.described, self.rounds, self.model.groups, self.secret)
-        compared = [Compared(*row) for outcome in outcomes for row in outcome.compared.tolist()]
-        compared += trials.updates(public, self.model.dim) if self.canary_setup else ()
         divisor = release.denominator
         left = release.vector * np.float64(divisor) - alone - planted if guests.examples else None
         planted /= divisor
@@ -211,12 +224,12 @@ class Federation:
             others=clients,
             step=step,
             public=public,
-            samples=(*looked_at, *compared),
+            samples=(*looked_at, *compared, *tried),
             cohort=drawn,
             count=len(users) + int(taking_part.size),
             unclipped=self._unclipped(outcomes, taking_part.size),
-            bare=trials.release(_part(state, "mechanism"), bare, public, partial(self.secret, "without canaries")),
-            again=trials.release(_part(state, "mechanism"), same, public, partial(self.secret, "released again")),
+            bare=bare,
+            again=again,
             record=record,
         )
         return Round(observed, after, left)
@@ -232,62 +245,12 @@ class Federation:
         if not (np.isfinite(vector.min()) and np.isfinite(vector.max())):
             raise NonFiniteError(f"round {number}: the release of {name} has NaN or infinite entries.")
 
-    def _plant(self, total: FixedPointSum, taking_part: IndexArray, public: Public) -> tuple[Array, list[Compared]]:
-        """Add the round's canaries; returns the inner product of each with its own contribution, and what was compared.
-
-        A random handful always passes as full vectors through the code of a client. If what comes out is what clipping of whole
-        updates makes of them, the others follow by one transform; if it is not, or the mechanism does not clip whole updates,
-        each of them passes through that code as well.
-        """
-        own, setup, found = np.empty(taking_part.size), self.canary_setup, []
-        if setup is None:
-            return own, []
-        whole = self.described.clip.over == "update" and not setup.full_vectors
-        fast = setup.kept * public.clip_norm if whole else None
-        handful = self._compared(taking_part.size, "canaries", public.round)
-        rest = [place for place in range(taking_part.size) if place not in handful]
-        as_said = True
-        for place in handful:
-            own[place], compared, said = self._send(total, int(taking_part[place]), public, fast)
-            found += [] if compared is None else [compared]
-            as_said = as_said and said
-        if fast is not None and as_said and handful:
-            together = setup.canaries.combine(taking_part[rest], np.full(len(rest), fast / setup.canaries.norm))
-            unclipped = len(rest) if setup.canary_norm <= 1 else 0
-            total.add_vector(together, count=len(rest), unclipped=unclipped)
-            own[rest] = fast
-            return own, found
-        for place in rest:
-            own[place], compared, _ = self._send(total, int(taking_part[place]), public, fast)
-            found += [] if compared is None else [compared]
-        return own, found
-
-    def _send(
-        self, total: FixedPointSum, index: int, public: Public, fast: float | None
-    ) -> tuple[float, Compared | None, bool]:
-        """One canary through the code of a client: its own inner product, beside its clip, and whether it is as said."""
-        setup = self.canary_setup
-        assert setup is not None
-        canary = setup.canaries.update(index)
-        sent = canary * np.float32(setup.canary_norm * public.clip_norm / setup.canaries.norm)
-        secret = partial(self.secret, "noise of a canary", public.round, index) if self._noise_of_clients else None
-        contribution = contribute(self.mechanism, sent.copy(), public, setup.examples, secret)
-        total.add(contribution)
-        compared = look(self.described, sent, contribution, public, self.model.groups, canary=True)
-        del sent
-        unit = canary.astype(np.float64)
-        del canary
-        unit /= setup.canaries.norm
-        added = contribution.vector if contribution.without_noise is None else contribution.without_noise
-        own = float(np.einsum("i,i->", unit, added, dtype=np.float64))
-        return own, compared, fast is not None and as_said(contribution, unit, fast, public)
-
     def _groups(
         self, users: Sequence[str], parameters: Vector, public: Public, guests: Mapping[str, Examples] | None = None
     ) -> list[ClientBatch]:
         groups = min(max(1, -(-len(users) // self._group_size)), _GROUPS)
         size = max(1, -(-len(users) // groups))
-        compared = self._compared(len(users), "clients", public.round)
+        compared = self._compared(len(users), public.round)
         return [
             ClientBatch(
                 public,
@@ -300,14 +263,14 @@ class Federation:
             for first in range(0, len(users), size)
         ]
 
-    def _compared(self, count: int, whose: str, number: int) -> list[int]:
+    def _compared(self, count: int, number: int) -> list[int]:
         """Whose contributions are compared with the clip of their updates in this round: a secret handful, or all clients."""
         if self.canary_setup is None:
             return []
-        if whose == "clients" and count <= ALL_COMPARED:
+        if count <= ALL_COMPARED:
             return list(range(count))
-        handful = max(_HANDFUL, -(-_ENOUGH // self.rounds))
-        return sorted(self.secret("looked at", whose, number).permutation(count)[:handful].tolist())
+        handful = max(_HANDFUL, -(-ENOUGH // self.rounds))
+        return sorted(self.secret("looked at", "clients", number).permutation(count)[:handful].tolist())
 
     def _unclipped(self, outcomes: list[Outcome], canaries: int) -> int | None:
         """Updates no longer than the clip norm, canaries included; None where nothing follows their number."""

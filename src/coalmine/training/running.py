@@ -270,6 +270,7 @@ class _Training:
 
         _, state = self.directory.load()
         parameters = state["parameters"]
+        del state  # what the audit kept in it is a few vectors more
         model = save({"parameters": parameters}, metadata={"model": self.task.model.name})
         self.directory.write("model.safetensors", model)
         if self.job.canary_setup is not None and self.job.canary_setup.aim is not None:

@@ -14,10 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from coalmine.contracts import ByClients, Compared, Description, Mechanism, Public, State, Streams, Total, Vector
+from coalmine.contracts import Array, ByClients, Compared, Description, Mechanism, Public, State, Streams, Vector
 from coalmine.mechanisms.gaussian import length
+from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.training.work import contribute, look
 
+Counted = tuple[tuple[int, int], tuple[int, int]]  # of clients and of canaries: how many, and how many unclipped
+Releases = tuple[Vector | None, Vector | None]  # of clients alone, of the same sum
 LENGTHS = (0.3, 0.9, 1.02, 1.08, 1.5, 2.0, 5.0, 20.0, 100.0, 1000.0)  # clip norms
 EXAMPLES = (1, 3, 10, 100)
 MOST, LEAST = 500, 12  # updates of a run: a fault in 1 % of them is seen with probability 0.99; of a large model fewer
@@ -47,15 +50,23 @@ class Trials:
             if compared is not None:
                 yield compared
 
-    def release(self, state: State, total: Total | None, public: Public, secret: Streams) -> Vector | None:
-        """What the mechanism makes of a sum under another secret; None where clients add it, or rounds share it.
+    def releases(self, state: State, clients: Array, canaries: Array, public: Public, counted: Counted) -> Releases:
+        """What the mechanism makes of the same round under two other secrets; None where clients add it, or rounds share it.
 
-        Of the last round's clients alone: canaries move every coordinate, and code that leaves out the noise where nothing
-        moves shows it only without them. Of the very same sum: noise that comes back does not come from the secret.
+        Of the clients alone: canaries move every coordinate, and code that leaves out the noise where nothing moves shows it
+        only without them. Of the very same sum: noise that comes back does not come from the secret. Both in single precision,
+        and one after the other: they are of the last round only, and should not be what it needs most memory for.
         """
-        if total is None or self._noise_of_clients or not self.described.has_noise or not self.described.fresh:
-            return None
-        return self.mechanism.release(state, total, public, secret)[0].vector
+        if self._noise_of_clients or not self.described.has_noise or not self.described.fresh:
+            return None, None
+        made: list[Vector] = []
+        for name, counts in (("without canaries", counted[:1]), ("released again", counted)):
+            total = FixedPointSum(clients.size, public.clip_norm)
+            for vector, (count, unclipped) in zip((clients, canaries), counts, strict=False):
+                total.add_vector(vector, count=count, unclipped=unclipped)
+            release, _ = self.mechanism.release(state, total, public, partial(self.secret, name))
+            made.append(release.vector.astype(np.float32))
+        return made[0], made[1]
 
     @property
     def _noise_of_clients(self) -> bool:

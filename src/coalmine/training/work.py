@@ -22,9 +22,6 @@ from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
 
-_PIECE = 1 << 16  # coordinates that are compared at a time
-_ROUNDING = 1e-4  # of a clip norm, by which a canary may differ from what clipping by its length makes of it
-
 
 @dataclass(frozen=True, eq=False)
 class ClientBatch:
@@ -76,7 +73,7 @@ class Work:
 
     def prepare(self) -> None:
         """One thread for each worker: two workers with two threads each would be in each other's way."""
-        quiet_threads()
+        quiet_threads(self.model.dim)
 
     @cached_property
     def trainer(self) -> Trainer:
@@ -188,15 +185,6 @@ def look(
     """A contribution beside what the description makes of its update; noise that the client added is left out."""
     vector = contribution.vector if contribution.without_noise is None else contribution.without_noise
     return compare(update, vector, described.clip, public.clip_norm, groups, canary=canary)
-
-
-def as_said(contribution: Contribution, unit: Array, kept: float, public: Public) -> bool:
-    """Whether the client's code made of a canary what clipping by its norm makes of it: its own direction, `kept` long."""
-    apart = 0.0
-    for start in range(0, unit.size, _PIECE):
-        part = slice(start, start + _PIECE)
-        apart += length(contribution.vector[part] - kept * unit[part]) ** 2
-    return apart <= (_ROUNDING * max(kept, public.clip_norm)) ** 2
 
 
 def contribute(

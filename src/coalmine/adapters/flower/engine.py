@@ -1,14 +1,13 @@
-"""Our own training on Flower's simulation: the clients of a round are shared out as messages to simulated nodes.
+"""Our own training by Flower's messages: the clients of a round are shared out to a ClientApp on the nodes of a grid.
 
 `run` is `coalmine.training.run` with a grid in the place of worker processes. Seeds, cohorts, clipping, order-free sums and
-noise are those of the embedded engine, so that the result is the same, bit for bit. What differs is who does the work and the
-time it takes: some ten seconds to start Ray, and the parameters in every message. `coalmine resume` goes on with such a run
-as with any.
+noise are those of the embedded engine, so that the result is the same, bit for bit. What differs is who does the work: nodes of
+this process, one after the other, with the parameters in every message. (Flower's own simulation was used before; Flower has
+deprecated the function that starts it, and gives no other to a program.) `coalmine resume` goes on with such a run as with any.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,8 +15,9 @@ from typing import Any
 
 from flwr.app import Context, Message, MessageType
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp import Grid
 
+from coalmine.adapters.flower.grid import LocalGrid
 from coalmine.adapters.flower.sending import (
     TASK,
     outcome_of,
@@ -86,12 +86,10 @@ def client_app(config: str) -> ClientApp:
 def run(
     config: Config, out: str | Path, *, nodes: int | None = None, mechanism: Mechanism | None = None, **options: Any
 ) -> RunResult:
-    """`coalmine.training.run` on so many simulated nodes (as many as there are workers).
+    """`coalmine.training.run` on so many nodes of this process (as many as there are workers).
 
     Nodes read the data and make the model as the configuration says, and clip with the same mechanism as the server.
     """
-    from flwr.simulation import run_simulation
-
     if options.get("task") is not None:
         raise MismatchError(
             "data and a model that are handed over cannot be sent to nodes of Flower, which read those of the configuration: "
@@ -99,25 +97,8 @@ def run(
         )
     if mechanism is not None:
         written_mechanism(mechanism)  # what cannot travel is refused before anything starts
-    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-    server = ServerApp()
-    ended: list[RunResult | BaseException] = []
-
-    @server.main()  # type: ignore[untyped-decorator]
-    def main(grid: Grid, context: Context) -> None:
-        try:
-            ended.append(train(config, out, mechanism=mechanism, **on_grid(grid, mechanism), **options))
-        except BaseException as error:  # of another thread: to be raised where somebody waits for it
-            ended.append(error)
-
-    app = client_app(write_config(located(config), {}))
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": config.run.workers}}
-    run_simulation(server, app, num_supernodes=nodes or config.run.workers, backend_config=resources)
-    if not ended:
-        raise CoalmineError("Flower's simulation ended without a result. What it said is above.")
-    if isinstance(ended[0], BaseException):
-        raise ended[0]
-    return ended[0]
+    grid = LocalGrid(client_app(write_config(located(config), {})), nodes or config.run.workers)
+    return train(config, out, mechanism=mechanism, **on_grid(grid, mechanism), **options)
 
 
 def on_grid(grid: Grid, mechanism: Mechanism | None = None) -> dict[str, Any]:
