@@ -199,7 +199,7 @@ class Federation:
         compared = [Compared(*row) for outcome in outcomes for row in outcome.compared.tolist()]
         compared += trials.updates(public, self.model.dim) if self.canary_setup else ()
         divisor = release.denominator
-        left = release.vector * np.float64(divisor) - alone - planted if guests.examples else None
+        beside = (clients - alone, release.vector * np.float64(divisor) - clients - planted) if guests.examples else ()
         planted /= divisor
         clients /= divisor
         observed = Observed(
@@ -217,7 +217,7 @@ class Federation:
             again=trials.release(_part(state, "mechanism"), same, public, partial(self.secret, "released again")),
             record=record,
         )
-        return Round(observed, after, left)
+        return Round(observed, after, *beside)
 
     def _check(self, release: Release, number: int) -> None:
         """A mechanism may be somebody else's: what is wrong with its release is not the learning rates' fault."""
@@ -327,7 +327,8 @@ class Round:
 
     observed: Observed
     state: State
-    left: Array | None = None  # of the noisy sum without clients and direction canaries, if guests joined the round
+    guests: Array | None = None  # what guests changed in the sum, if any joined the round
+    noise: Array | None = None  # what the release added to that sum then
 
     @property
     def number(self) -> int:
