@@ -121,9 +121,9 @@ class Measured:
             return None
         order = np.argsort(self.crafted.metrics["visibility"], kind="stable")
         place = int(order[len(order) // 2])
-        reach = float(self.crafted.metrics["reach"][place])
+        length = float(self.crafted.metrics["reach"][place])
         try:
-            found = attack_epsilon(self.projections[:, place], self.q, self.stated_noise, reach, self.delta)
+            found = attack_epsilon(self.projections[:, place], self.q, self.stated_noise, length, self.delta)
         except ValueError as error:
             return {"epsilon": None, "why": str(error)}
         return {"epsilon": found.epsilon, "assumptions": list(found.assumptions), "clients": len(self.projections)}
