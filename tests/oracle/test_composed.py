@@ -18,6 +18,7 @@ from coalmine._random import stream
 from coalmine.accounting.rounds import one_round_epsilon, one_round_noise
 from coalmine.errors import AuditError
 from coalmine.estimators.composed import largest_finite
+from coalmine.gaussian import gaussian_epsilon
 
 FALSE_ALARM = 1e-6
 SETTINGS = {  # (population, cohort, rounds): noise, epsilon of a round, estimate of a perfect canary; an estimate, composed
@@ -147,3 +148,13 @@ def test_attack_says_when_it_takes_a_normal() -> None:
     assert not small.valid and float(small) == pytest.approx(small.details["perfect"], rel=1e-3)
     with pytest.raises(ValueError, match="sampling rate"):
         coalmine.attack_epsilon([0.1], 1.5, 0.5, 1.0, 1e-5)
+
+
+def test_many_small_projections_hide_little():
+    """Far below a lattice point each: the law on the lattice is wider than theirs, and must not be cut off."""
+    x = 0.0012 * stream(0, "small projections").standard_normal(2000)
+    variance = 0.128 * 0.872 * float(x @ x) + 0.25
+    found = coalmine.attack_epsilon(np.append(x, [0.05, -0.05]), 0.128, 0.5, 1.0, 1e-5)
+    width = np.sqrt(variance + 0.128 * 0.872 * 0.005)
+    assert found.method == "lattice law of the others"
+    assert found.epsilon == pytest.approx(float(gaussian_epsilon(0, width, 1, width, 1e-5)), rel=0.005)

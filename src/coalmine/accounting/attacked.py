@@ -33,6 +33,7 @@ STATED = "the noise is normal and as large as stated; nothing here measures it"
 POPULATION = "the projections are those of the whole population, and every client takes part with probability q, independently"
 NEARLY = "the sum over the other clients is taken for normal: it adds less than a thousandth to the variance of the noise"
 _STEPS = 48  # lattice points per noise standard deviation
+_SPLIT = 0.01  # of the noise's variance, that splitting may add
 _SMALL = 1e-3  # of the noise's variance
 _MARGIN = 10.0  # of the logarithm of what may be dropped
 _ROUNDING = 1e-13  # of the largest probability: what an FFT may be wrong by
@@ -64,12 +65,21 @@ def attack_epsilon(projections: ArrayLike, q: float, sigma: float, reach: float,
         width = math.hypot(sigma, math.sqrt(variance))
         epsilon = float(gaussian_epsilon(0.0, width, reach, width, delta))
         return Computed(epsilon, delta, "one normal", (*assumptions, NEARLY) if variance else assumptions, details)
-    others = _Others(x[x != 0.0], float(q), sigma, reach / math.ceil(reach * _STEPS / sigma))
+    others = _on_a_lattice(x[x != 0.0], float(q), sigma, reach)
     log_density, dropped = others.released(details["perfect"] - math.log(delta) + _MARGIN)
     shift = round(reach / others.step)
     before, after = np.append(log_density, np.full(shift, -np.inf)), np.append(np.full(shift, -np.inf), log_density)
     epsilon = max(_epsilon(*pair, others.step, delta) for pair in ((before, after), (after, before)))
     return Computed(epsilon, delta, "lattice law of the others", assumptions, {**details, "log_dropped": dropped})
+
+
+def _on_a_lattice(x: Array, q: float, sigma: float, reach: float) -> _Others:
+    """The others on the coarsest lattice whose splitting adds little beside the noise: small x need a finer one."""
+    for finer in (1, 2, 4, 8, 16):
+        others = _Others(x, q, sigma, reach / math.ceil(reach * _STEPS * finer / sigma))
+        if others.added <= _SPLIT * sigma**2:
+            break
+    return others
 
 
 class _Others(NamedTuple):
@@ -78,10 +88,29 @@ class _Others(NamedTuple):
     sigma: float
     step: float
 
+    @property
+    def added(self) -> float:
+        """The variance that splitting over two lattice points adds."""
+        split = self.x / self.step - np.floor(self.x / self.step)
+        return float(self.q * (split * (1 - split)).sum()) * self.step**2
+
     def cumulants(self, tilt: float) -> tuple[float, float]:
-        """(logarithm of E e^{tilt X}, its derivative)."""
-        weight = np.logaddexp(math.log1p(-self.q) if self.q < 1 else -np.inf, math.log(self.q) + tilt * self.x)
-        return float(weight.sum()), float((self.x * np.exp(math.log(self.q) + tilt * self.x - weight)).sum())
+        """(logarithm of E e^{tilt X}, its derivative), of X on the lattice."""
+        stays, low, high = self._log_parts(tilt)
+        total = np.logaddexp(stays, np.logaddexp(low, high))
+        lower = np.floor(self.x / self.step)
+        mean = lower * np.exp(low - total) + (lower + 1) * np.exp(high - total)
+        return float(total.sum()), float(mean.sum()) * self.step
+
+    def _log_parts(self, tilt: float) -> Array:
+        """Logarithms of the tilted chances to stay away, and to be at the lattice points below and above x: three rows."""
+        lower = np.floor(self.x / self.step)
+        share = self.x / self.step - lower
+        return np.stack([
+            np.full(self.x.size, math.log1p(-self.q) if self.q < 1 else -np.inf),
+            math.log(self.q) + np.log(np.maximum(1 - share, 1e-300)) + tilt * lower * self.step,
+            math.log(self.q) + np.log(np.maximum(share, 1e-300)) + tilt * (lower + 1) * self.step,
+        ])  # fmt: skip
 
     def released(self, needed: float) -> tuple[Array, float]:
         """(log density of X + noise on the lattice, log of the probability that was dropped)."""
@@ -94,13 +123,12 @@ class _Others(NamedTuple):
                 "beside small noise. Give a sample of the clients, with q times as many, or a better canary."
             )
         log_law = self._law(first, size)
-        split = self.x / self.step - np.floor(self.x / self.step)
-        added = float(self.q * (split * (1 - split)).sum()) * self.step**2
-        return _blurred(log_law, self.step, math.sqrt(self.sigma**2 - added), needed), -needed
+        return _blurred(log_law, self.step, math.sqrt(self.sigma**2 - self.added), needed), -needed
 
     def _end(self, sign: float, needed: float) -> float:
         """Beyond it X has probability e^-needed at most, by Chernoff's bound, or none."""
-        most = float(self.x[sign * self.x > 0].sum())
+        places = np.floor(self.x / self.step) + (sign > 0)
+        most = float(places[sign * places > 0].sum()) * self.step
         found = math.inf
         for tilt in np.geomspace(1e-2, 1e3, 60) / self.sigma:
             log_mean, _ = self.cumulants(sign * tilt)
@@ -112,7 +140,7 @@ class _Others(NamedTuple):
         from scipy.optimize import brentq
 
         _, mean = self.cumulants(0.0)
-        spread = math.sqrt(self.q * (1 - self.q) * float(self.x @ self.x))
+        spread = math.sqrt(self.q * (1 - self.q) * float(self.x @ self.x) + self.added)
         places = (first + np.arange(size)) * self.step
         law, nearest = np.full(size, -np.inf), np.full(size, np.inf)
         for target in mean + spread * np.arange(-12.0, 12.1, 6.0):
@@ -129,13 +157,7 @@ class _Others(NamedTuple):
 
     def _tilted(self, tilt: float, first: int, size: int) -> Array:
         """The law by one FFT of the tilted variables."""
-        lower = np.floor(self.x / self.step)
-        share = self.x / self.step - lower
-        log_parts = np.stack([
-            np.full(self.x.size, math.log1p(-self.q) if self.q < 1 else -np.inf),
-            math.log(self.q) + np.log(np.maximum(1 - share, 1e-300)) + tilt * lower * self.step,
-            math.log(self.q) + np.log(np.maximum(share, 1e-300)) + tilt * (lower + 1) * self.step,
-        ])  # fmt: skip
+        log_parts, lower = self._log_parts(tilt), np.floor(self.x / self.step)
         total = np.logaddexp.reduce(log_parts, axis=0)
         stays, low, high = np.exp(log_parts - total)
         log_curve = np.zeros(size // 2 + 1, dtype=np.complex128)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,7 +11,7 @@ import numpy as np
 from coalmine.audit.observe import Layer, Record, Recorder
 from coalmine.audit.spec import AuditSpec
 from coalmine.audit.statements import Measured
-from coalmine.contracts import Claim, Conformance, Description, Game, Vector
+from coalmine.contracts import Claim, Conformance, Description, Finding, Game, Vector
 from coalmine.errors import AuditError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.power import Design
@@ -34,6 +35,12 @@ class Scorer:
     kept_share: float | None = None  # of a canary, where the engine does not show the others
     conformance: Conformance | None = None  # tests of the description
     further: tuple[Measured, ...] = ()  # scores that were made in another way, as of crafted canaries; they decide as well
+
+    def with_findings(self, findings: Sequence[Finding]) -> Scorer:
+        """The same with further tests of the description."""
+        if self.conformance is None or not findings:
+            return self
+        return replace(self, conformance=replace(self.conformance, findings=(*self.conformance.findings, *findings)))
 
     def deciding(self) -> list[Measured]:
         """The primary view, of everything and of each layer; and what else decides."""

@@ -21,7 +21,7 @@ from coalmine.audit.spec import AuditSpec
 from coalmine.audit.statements import Measured
 from coalmine.canaries.setup import CanarySetup
 from coalmine.conformance import Battery
-from coalmine.contracts import Array, Caveat, Claim, Description, Observed, State, Vector
+from coalmine.contracts import Array, Caveat, Claim, Description, Finding, Observed, State, Vector
 from coalmine.hooks import HookRunner
 from coalmine.result import AuditResult
 
@@ -106,9 +106,11 @@ class Session:
         setup: CanarySetup | None = None,
         last: bool = True,
         further: Sequence[Measured] = (),
+        findings: Sequence[Finding] = (),
     ) -> AuditResult | None:
         """The result, its files and its page; None without canaries. `setup` is as it was, where an engine decided it.
-        `further` are tables of scores that were made in another way, and may contradict their claims as well.
+        `further` are tables of scores that were made in another way, and may contradict their claims as well; `findings` are
+        tests of the description that the trainer made itself.
 
         With this the run is finished, unless it is not the `last` word: then `finish` follows.
         """
@@ -118,7 +120,7 @@ class Session:
             return None
         if setup is not None:
             self.recorder = with_schedule(self.recorder, setup)
-        scorer = self.scorer(parameters, stated, further)
+        scorer = self.scorer(parameters, stated, further).with_findings(findings)
         return conclude(scorer, training, caveats, engine_decided=setup is not None, last=last)
 
     def finish(self, result: AuditResult | None, training: Mapping[str, Any]) -> None:

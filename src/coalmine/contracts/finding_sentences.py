@@ -21,6 +21,7 @@ FINDINGS: dict[str, str | Callable[[Numbers], str]] = {
     "noise-unpredictable": "the noise does not come from a guessable seed",
     "clipping": "every contribution is clipped to the clip norm",
     "treated-alike": "every client is clipped and counted in the same way, once",
+    "trained-alone": "what a client contributes does not depend on who is trained beside it",
     "canaries-whole": "canaries arrive whole and once",
     "denominator": "the sum is divided by the number that was announced",
     "cohorts": "cohorts are drawn as claimed",
@@ -38,6 +39,7 @@ MEASURED = {  # what the number of a finding is, where its sentence does not say
     "earlier-rounds": "as mean score",
     "clipping": "clip norms",
     "treated-alike": "contributions that differ",
+    "trained-alone": "clip norms in the sum",
     "canaries-whole": "of what they must add",
     "cohorts": "clients a round",
 }

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.canaries.crafted.design import Crafted
-from coalmine.contracts import Array, Attendance, Contribution, Game, Public, State
+from coalmine.contracts import Array, Attendance, Contribution, Finding, Game, Public, State
+from coalmine.contracts.conformance import Side
 from coalmine.data.dataset import Examples
 from coalmine.estimators.band import contradicts_null
 from coalmine.nulls import GaussianNull
@@ -27,6 +28,7 @@ from coalmine.training.guests import Guests, name_of
 from coalmine.training.work import ClientBatch, contribute
 
 VIEW = "crafted-canaries"
+ROUNDING = 1e-5  # of a clip norm, by which a contribution may differ if others are trained beside it
 LEAST_NOISE = 1e-6  # clip norms: what is left of a release without noise is the rounding of its arithmetic
 STATISTIC = "inner product with a crafted canary, in standard deviations of the measured noise"
 
@@ -156,6 +158,14 @@ class CraftedRound:
             game=Game(unit, "add-or-remove-one", Attendance.of("once"), "rounds known"),
         )
         return by_law_or_held_out(found)
+
+
+def trained_alone(apart: float, contributions: int, number: int) -> Finding:
+    """The test that nobody's data reach the contributions of others: no chance is in it, only rounding."""
+    wrong = not apart <= ROUNDING * contributions
+    certain: float = 0.0 if wrong else 1.0
+    side: Side = "less" if wrong else "none"
+    return Finding("trained-alone", 0.0, apart, None, None, certain, side, certain, where=f"round {number}")
 
 
 def by_law_or_held_out(scores: Scores) -> Scores:

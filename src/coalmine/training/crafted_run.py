@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine.audit.statements import Measured as Statement
-from coalmine.contracts import Array, Public, State, plain
+from coalmine.contracts import Finding, State, from_plain, plain
 from coalmine.data.vocabulary import Vocabulary
 from coalmine.nulls import GaussianNull
 from coalmine.runs import RunDirectory
 from coalmine.scores import Scores
 from coalmine.training.config import Config
-from coalmine.training.crafted_round import CraftedRound, by_law_or_held_out, check_mechanism
+from coalmine.training.crafted_round import CraftedRound, by_law_or_held_out, check_mechanism, trained_alone
 from coalmine.training.crafted_statements import Measured, one_round_claim, release_cost, whole_training
 from coalmine.training.crafting import Measuring, design_for, how_of, measured_round
 from coalmine.training.federation import Federation, Round
@@ -82,8 +82,8 @@ class CraftedRun:
         if self.mode == "frozen":
             found = measured_round(self.config, self.job, finished.state, number, self._told[0], tests=tests)
         else:
-            assert self._now is not None and finished.left is not None and finished.observed.public is not None
-            found = self._of_the_round(*self._now, finished.left, finished.observed.public, tests)
+            assert self._now is not None
+            found = self._of_the_round(*self._now, finished, tests)
             self._now = None
         statements = found.statements()
         if self.config.crafting.pool_public:
@@ -93,13 +93,28 @@ class CraftedRun:
         self.directory.write(_name(number, "npz"), packed.getvalue())
         self.directory.write(_name(number, "json"), (json.dumps(plain(statements), indent=2, sort_keys=True) + "\n").encode())
 
-    def _of_the_round(self, here: CraftedRound, coins: NDArray[np.bool_], left: Array, public: Public, tests: int) -> Measured:
+    def _of_the_round(self, here: CraftedRound, coins: NDArray[np.bool_], done: Round, tests: int) -> Measured:
         """The scores of one round of the training: one release, one coin for every canary."""
         privacy, confidence = self.config.privacy, 1 - (1 - self.config.audit.confidence) / tests
-        row = here.row(coins, (left - here.known(coins)) / public.clip_norm)
+        assert done.guests is not None and done.noise is not None and done.observed.public is not None
+        norm = done.observed.public.clip_norm
+        beyond = (done.guests - here.known(coins)) / norm  # what canaries change besides what each adds by itself
+        row = here.row(coins, beyond + done.noise / norm)
         claim = one_round_claim(self.job, delta=privacy.delta, unit=privacy.unit)
         scores = here.table([row], [row.values], privacy.unit, known=True)
-        return Measured(here.number, here.crafted, scores, privacy.delta, confidence, claim, here.scale([row]), mode="running")
+        alone = trained_alone(float(np.linalg.norm(beyond)), done.observed.count or 1, here.number)
+        return Measured(
+            here.number, here.crafted, scores, privacy.delta, confidence, claim, here.scale([row]), mode="running", alone=alone
+        )
+
+    def findings(self) -> list[Finding]:
+        """Whether what clients contribute depended on the canaries trained beside them: the round in which it did most."""
+        found = [self._stored(number)["trained_alone"] for number in self.rounds]
+        worst = max(found, key=lambda each: (each["side"] != "none", each["measured"]), default=None)
+        return [] if worst is None else [from_plain(Finding, worst, "trained_alone")]
+
+    def _stored(self, number: int) -> dict[str, Any]:
+        return dict(json.loads((self.directory.path / _name(number, "json")).read_bytes()))
 
     def statements(self) -> list[Statement]:
         """All scores of the run in one table beside the claim of one round, to be judged with the run's other statements.
@@ -117,7 +132,7 @@ class CraftedRun:
         if not self.rounds:
             return {}
         privacy, asked = self.config.privacy, self.config.crafting
-        found = [json.loads((self.directory.path / _name(number, "json")).read_bytes()) for number in self.rounds]
+        found = [self._stored(number) for number in self.rounds]
         canaries = [each.pop("canary") for each in found if "canary" in each]
         about: dict[str, Any] = {"mode": self.mode, "rounds": found}
         about["composed"] = whole_training(self.job, found, delta=privacy.delta, confidence=self.config.audit.confidence)

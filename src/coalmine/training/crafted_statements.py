@@ -24,7 +24,7 @@ from coalmine.accounting.attacked import attack_epsilon
 from coalmine.accounting.published import published_epsilon
 from coalmine.accounting.rounds import compose_canife, compose_measured
 from coalmine.canaries.crafted.design import Crafted
-from coalmine.contracts import Array, Claim, PointEstimate, plain
+from coalmine.contracts import Array, Claim, Finding, PointEstimate, plain
 from coalmine.estimators.band import bound_band
 from coalmine.estimators.composed import SIMULATED, estimate_round_canife, perfect_canary
 from coalmine.estimators.gaussian_fit import estimate_gaussian
@@ -53,7 +53,7 @@ class Measured:
     projections: Array | None = None  # (clients, canaries), in clip norms: of the population or a sample of it
     q: float = 1.0  # chance of each of these clients to be in a round
     mock: Scores | None = None  # of other draws, on which a threshold may be chosen
-    apart: float | None = None  # how far training together moves the sum, in clip norms
+    alone: Finding | None = None  # whether what clients contribute does not depend on each other
     as_published: bool = False
 
     @property
@@ -93,8 +93,8 @@ class Measured:
             "scores_sha256": self.scores.sha256,
             "design": self.crafted.summary(),
         }
-        if self.apart is not None:
-            found["training_together"] = self.apart
+        if self.alone is not None:
+            found["trained_alone"] = plain(self.alone)
         return dict(plain(found))
 
     def _printed(self) -> dict[str, Any]:
@@ -121,9 +121,9 @@ class Measured:
             return None
         order = np.argsort(self.crafted.metrics["visibility"], kind="stable")
         place = int(order[len(order) // 2])
-        reach = float(self.crafted.metrics["reach"][place])
+        length = float(self.crafted.metrics["reach"][place])
         try:
-            found = attack_epsilon(self.projections[:, place], self.q, self.stated_noise, reach, self.delta)
+            found = attack_epsilon(self.projections[:, place], self.q, self.stated_noise, length, self.delta)
         except ValueError as error:
             return {"epsilon": None, "why": str(error)}
         return {"epsilon": found.epsilon, "assumptions": list(found.assumptions), "clients": len(self.projections)}

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from coalmine.audit.statements import Measured as Statement
 from coalmine.canaries.crafted.design import Crafted, design_canaries
 from coalmine.canaries.crafted.options import Crafting
-from coalmine.contracts import Claim, State
+from coalmine.contracts import Finding, State
 from coalmine.data.dataset import Examples
 from coalmine.errors import RunDirectoryError
 from coalmine.runs import RunDirectory
-from coalmine.scores import Scores
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import Config, parse_config
 from coalmine.training.crafted_round import check_mechanism, mechanism_state
@@ -70,18 +70,18 @@ def measure(
         projections=projections,
         q=min(1.0, expected / len(projections)),
         mock=frozen.scores(how.draws, others=how.others, unit=unit, first=how.draws),
-        apart=frozen.apart,
+        alone=frozen.finding,
         as_published=how.options.as_published,
     )
 
 
-def frozen_round(config: Config, job: Federation, state: State, number: int) -> tuple[Scores, Claim]:
-    """The scores of one frozen round and the claim they are compared with, and nothing else: for studies of many runs."""
+def frozen_round(config: Config, job: Federation, state: State, number: int) -> tuple[Statement, Finding]:
+    """What of one frozen round decides about a run, and nothing else: for studies of many runs."""
     how, privacy = how_of(config, job), config.privacy
     mock = mock_clients(job, how.pool, how.foreign)
     frozen = Frozen(job, state, design_for(job, state, number, how, mock), number, mock.users)
     claim = one_round_claim(job, delta=privacy.delta, unit=privacy.unit)
-    return frozen.scores(how.draws, others=how.others, unit=privacy.unit), claim
+    return Statement(frozen.scores(how.draws, others=how.others, unit=privacy.unit), claim), frozen.finding
 
 
 def design_for(job: Federation, state: State, number: int, how: Measuring, mock: MockClients) -> Crafted:

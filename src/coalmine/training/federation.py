@@ -213,7 +213,7 @@ class Federation:
             "examples": int(losses[:, 2].sum()),
         }
         divisor = release.denominator
-        left = release.vector * np.float64(divisor) - alone - planted if guests.examples else None
+        beside = (clients - alone, release.vector * np.float64(divisor) - clients - planted) if guests.examples else ()
         planted /= divisor
         clients /= divisor
         observed = Observed(
@@ -232,7 +232,7 @@ class Federation:
             again=again,
             record=record,
         )
-        return Round(observed, after, left)
+        return Round(observed, after, *beside)
 
     def _check(self, release: Release, number: int) -> None:
         """A mechanism may be somebody else's: what is wrong with its release is not the learning rates' fault."""
@@ -293,7 +293,8 @@ class Round:
 
     observed: Observed
     state: State
-    left: Array | None = None  # of the noisy sum without clients and direction canaries, if guests joined the round
+    guests: Array | None = None  # what guests changed in the sum, if any joined the round
+    noise: Array | None = None  # what the release added to that sum then
 
     @property
     def number(self) -> int:

@@ -23,16 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coalmine import _validate
-from coalmine.contracts import Array, Contribution, IndexArray
+from coalmine.contracts import Array, Contribution, Finding, IndexArray
 from coalmine.data.dataset import Examples
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.scores import Scores
-from coalmine.training.crafted_round import STATISTIC, CraftedRound, Row, mechanism_state
+from coalmine.training.crafted_round import STATISTIC, CraftedRound, Row, mechanism_state, trained_alone
 from coalmine.training.work import ClientBatch
 
 __all__ = ["OTHERS", "STATISTIC", "Frozen"]
 OTHERS = ("known", "unknown")
-_ROUNDING = 1e-4  # of a clip norm, by which a client's contribution may differ if others are trained beside it
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +92,10 @@ class Frozen(CraftedRound):
         alone = self.clients.without_noise() + self.known(np.ones(self.count, np.bool_))
         return float(np.linalg.norm(together - alone)) / self.public.clip_norm
 
-    @property
-    def separate(self) -> bool:
+    @cached_property
+    def finding(self) -> Finding:
         """Whether what a client contributes does not depend on who is trained beside it, up to rounding."""
-        return self.apart <= _ROUNDING * (len(self.members) + self.count)
+        return trained_alone(self.apart, len(self.members) + self.count, self.number)
 
     def _together(self, coins: NDArray[np.bool_], *key: object) -> FixedPointSum:
         guests = self.guests(coins, *key)
@@ -115,7 +114,7 @@ class Frozen(CraftedRound):
         """What is left of one release with these canaries, without the known parts of clients and canaries, in clip norms."""
         job = self.federation
         known = self.clients.without_noise() + self.known(inserted)
-        if self.separate:
+        if not self.finding.deviates:
             total = self.clients.copy()
             for place in np.flatnonzero(inserted):
                 total.add(self.contributions[place])

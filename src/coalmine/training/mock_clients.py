@@ -44,7 +44,10 @@ def foreign_clients(config: Config, model: Model) -> tuple[Examples, ...]:
     about = config.data.model_copy(
         update={"source": asked.pool_source, "options": asked.pool_options, "users": asked.pool, "held_out": 0}
     )
-    task = load_task(config.model_copy(update={"data": about}))
+    try:
+        task = load_task(config.model_copy(update={"data": about}))
+    except ValueError as error:
+        raise ValueError(f"crafting.pool_source={asked.pool_source!r} does not fit the training's model: {error}") from None
     if task.model.dim != model.dim:
         raise ValueError(
             f"crafting.pool_source={asked.pool_source!r} has other features or classes than the training's data: its model "

@@ -278,7 +278,8 @@ class _Training:
         facts = Facts(self.config, self.task, self.job, self.directory)
         training = facts.summary(model_sha256=hashlib.sha256(model).hexdigest(), secret_seed=self.secret_seed)
         training = counted(training, self.crafted.summary())
-        result = self.session.end(parameters, training, facts.caveats(), last=last, further=self.crafted.statements())
+        further, findings = self.crafted.statements(), self.crafted.findings()
+        result = self.session.end(parameters, training, facts.caveats(), last=last, further=further, findings=findings)
         return RunResult(self.directory.path, plain(training) if result is None else result.training, result)
 
     def compared(self, finished: RunResult) -> RunResult:

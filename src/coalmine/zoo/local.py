@@ -14,14 +14,15 @@ if TYPE_CHECKING:  # a list of bugs loads no trainer
 @bug(
     "momentum-kept",
     "crafted",
-    "Simulations that train many clients in one process and make the optimiser once; statistics of batch normalisation that are "
-    "not reset leak in the same way.",
+    "Simulations that train many clients in one process and make the optimiser once; statistics of batch normalisation that "
+    "are not reset leak in the same way.",
+    sentence="trained-alone",
 )
 class MomentumKept:
     """The momentum that one client's training leaves in the optimiser is the beginning of the next one's.
 
-    Every update is clipped and every test of the mechanism passes; a client's data move the updates of those who come after,
-    and data canaries, which are trained as clients are, stand out by more than one clip norm.
+    Every update is clipped and direction canaries see nothing; a client's data move the updates of those who come after, and
+    data canaries, which are trained as clients are, stand out by more than one clip norm.
     """
 
     @classmethod

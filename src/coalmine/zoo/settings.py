@@ -153,7 +153,13 @@ SETTINGS = {
         Setting(
             "crafted",
             "as once, and data canaries crafted for the final model, in frozen draws",
-            ("crafting.mode=frozen", "crafting.every=8", "crafting.canaries=32", "crafting.draws=4", "crafting.pool=40"),
+            (
+                "crafting.mode=frozen",
+                "crafting.every=8",
+                "crafting.canaries=32",
+                "crafting.draws=4",
+                "crafting.pool=40",
+            ),
         ),
         Setting("chat", "a character LSTM on chats, whose writers have 20 to 100 utterances; known others", _CHAT),
     )

@@ -20,7 +20,6 @@ from coalmine import _validate
 from coalmine.audit.conclude import conclude
 from coalmine.audit.conforming import Clients
 from coalmine.audit.score import Scorer
-from coalmine.audit.statements import Measured
 from coalmine.clients import quiet_threads
 from coalmine.contracts import Claim, Observed, plain
 from coalmine.result import AuditResult
@@ -86,7 +85,7 @@ def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[
     stated = claimed(setting, right, bug)
     watching = auditor()
     seen = run_in_memory(spec, job, seed, watching.observe, told(right, bug))
-    result = watching.conclude(replace(seen, stated=stated, further=_crafted(setting, job, seen)))
+    result = watching.conclude(_with_crafted(setting, job, replace(seen, stated=stated)))
     if result.claim is None or result.claim.epsilon != stated.epsilon:
         raise ValueError(
             f"the claim of this setting is epsilon = {stated.epsilon:g}; the auditor compared with "
@@ -96,14 +95,13 @@ def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[
     return result
 
 
-def _crafted(setting: Setting, job: Federation, seen: Scorer) -> tuple[Measured, ...]:
-    """What data canaries show of the final model, in settings that have them."""
+def _with_crafted(setting: Setting, job: Federation, seen: Scorer) -> Scorer:
+    """With what data canaries show of the final model, in settings that have them."""
     config = setting.config
     if config.crafting.mode == "off":
-        return ()
-    state = {**job.start(), "parameters": seen.final}
-    scores, claim = frozen_round(config, job, state, job.rounds)
-    return (Measured(scores, claim),)
+        return seen
+    statement, finding = frozen_round(config, job, {**job.start(), "parameters": seen.final}, job.rounds)
+    return replace(seen.with_findings([finding]), further=(statement,))
 
 
 def told(right: Federation, bug: Bug | None) -> Clients:

@@ -95,6 +95,11 @@ def run(
             "data and a model that are handed over cannot be sent to nodes of Flower, which read those of the configuration: "
             "train with the embedded engine."
         )
+    if config.crafting.mode == "running":
+        raise MismatchError(
+            "crafted canaries cannot join rounds on nodes of Flower, which know the users of the data set only: set "
+            'crafting.mode = "frozen", or train with the embedded engine.'
+        )
     if mechanism is not None:
         written_mechanism(mechanism)  # what cannot travel is refused before anything starts
     grid = LocalGrid(client_app(write_config(located(config), {})), nodes or config.run.workers)

@@ -1,0 +1,224 @@
+"""Crafted canaries in a run: same bits after an interruption, statements that decide, faults that only data canaries see."""
+
+import json
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import coalmine
+from coalmine._random import stream
+from coalmine.contracts.training_sentences import training_words
+from coalmine.mechanisms import Gaussian
+from coalmine.report.page import report
+from coalmine.training import resume, run
+from coalmine.training.assembly import federation, load_task
+from coalmine.training.config import read_config
+from coalmine.training.crafted_round import CraftedRound
+from coalmine.training.crafted_run import CraftedRun
+from coalmine.training.crafting import Measuring, design_for
+from coalmine.training.mock_clients import mock_clients
+from coalmine.workers import Workers
+from coalmine.zoo import BUGS, SETTINGS, audit_once
+from coalmine.zoo._kept import KeepingFederation
+
+FALSE_ALARM = 1e-6
+SMALL = ["participation.rounds=4", "participation.epochs=1", "run.workers=1", "run.evaluate_every=0", "crafting.every=2"]
+SMALL += ["crafting.pool=20", "crafting.canaries=16", "crafting.draws=2", "crafting.options={iterations=20}"]
+
+
+def config(*changes, preset="tiny"):
+    return read_config(preset, [*SMALL, *(f"crafting.{each}" for each in changes)])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One run of each mode, and where it is."""
+    places = {mode: tmp_path_factory.mktemp(mode) / "run" for mode in ("frozen", "running")}
+    return {
+        mode: (run(config(f"mode={mode}", "pool_public=true"), place, secret_seed=3, quiet=True), place)
+        for mode, place in places.items()
+    }
+
+
+@pytest.mark.parametrize("mode", ["frozen", "running"])
+def test_an_interrupted_run_ends_with_the_same_bits(mode, finished, tmp_path, monkeypatch):
+    right, whole = finished[mode]
+    after = CraftedRun.after
+
+    def killed(self, done):
+        after(self, done)
+        if done.number == 1:
+            raise KeyboardInterrupt  # the files of the measured round are there, the checkpoint is not
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CraftedRun, "after", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(config(f"mode={mode}", "pool_public=true"), tmp_path / "run", secret_seed=3, quiet=True)
+    again = resume(tmp_path / "run", quiet=True)
+    assert again.result.to_json() == right.result.to_json()
+    for path in sorted(whole.glob("crafted-*")):
+        assert (tmp_path / "run" / path.name).read_bytes() == path.read_bytes(), path.name
+    assert len(list(whole.glob("crafted-*.json"))) == 2
+
+
+def test_running_rounds_have_canaries_among_their_clients(finished):
+    """The same seeds with and without: rounds are equal until the first canaries join, and the model is not."""
+    events = {
+        mode: [json.loads(line) for line in (place / "events.jsonl").read_text().splitlines()]
+        for mode, (_, place) in finished.items()
+    }
+    assert events["frozen"][0]["release_norm"] == events["running"][0]["release_norm"]
+    assert events["frozen"][1]["release_norm"] != events["running"][1]["release_norm"]
+    assert events["running"][1]["denominator"] == events["running"][0]["denominator"] + 8  # half of 16
+    assert events["running"][1]["clients"] == events["frozen"][1]["clients"]
+
+
+@pytest.mark.parametrize("mode", ["frozen", "running"])
+def test_all_statements_are_in_the_result(mode, finished):
+    result = finished[mode][0].result
+    crafted = result.training["crafted"]
+    view = next(each for each in result.views if each.view == "crafted-canaries")
+    assert view.claim.epsilon == pytest.approx(float(coalmine.gaussian_epsilon(0, 1, 2, 1, 1e-5)))
+    assert view.bound.valid and view.estimate.low < view.claim.epsilon < view.estimate.high
+    assert result.bound.confidence == pytest.approx(0.975)  # two statements decide
+    for each in crafted["rounds"]:
+        assert each["bound"]["valid"] and each["confidence"] == pytest.approx(0.975)  # two rounds were measured
+        assert each["printed"]["note"].endswith("not a bound")
+        assert each["printed"]["perfect_canary"]["epsilon"] <= each["printed"]["ceiling"]
+        assert each["noise"]["measured"] == pytest.approx(0.5, rel=0.1)
+        assert (each["computed"] is None) == (mode == "running")
+    assert crafted["composed"]["printed"]["note"].endswith("not a bound")
+    assert ("frozen_draws" in crafted) == (mode == "frozen")
+    words = training_words(result.training)
+    assert "a perfect canary would show" in words["as printed"]
+    assert "Crafted canaries, round by round" in report(result)
+
+
+def test_a_result_that_somebody_edited_still_has_a_page(finished):
+    result = finished["frozen"][0].result
+    broken = {**result.training, "crafted": {"rounds": [{}], "mode": 3}}
+    assert "Crafted canaries, round by round" not in report(replace(result, training=broken))
+
+
+@dataclass(frozen=True)
+class HalfNoise(Gaussian):
+    """Says one thing and adds half of it."""
+
+    @property
+    def update_noise_multiplier(self):
+        return self.noise_multiplier / 2
+
+
+def crafted_round(mechanism=None, count=24):
+    job = federation(config("mode=running"), load_task(config("mode=running")), 5, mechanism)
+    state = job.start()
+    crafted = design_for(job, state, 0, Measuring(count, options=coalmine.Crafting(iterations=40)), mock_clients(job, 20))
+    return CraftedRound(job, state, crafted, 0)
+
+
+def one_round(here, seed, joined, coins, kind=None):
+    """Scores of one round under another secret, with these canaries among its clients."""
+    job = replace(here.federation, secret=partial(stream, seed), guests_at=lambda number, state: here.guests(joined))
+    job = job if kind is None else kind(**job.__dict__)
+    with Workers(1, job.work()) as workers:
+        done = next(job.rounds_from(0, here.state, workers))
+    row = here.row(coins & joined, (done.guests + done.noise - here.known(joined)) / here.public.clip_norm)
+    return here.table([replace(row, coins=coins)], [row.values], "client", known=True)
+
+
+def test_running_scores_without_leakage_are_above_zero_at_the_promised_rate():
+    """All canaries join and their own parts are taken off, so that nothing but noise is left, whatever the coins say."""
+    here, audits, above = crafted_round(), 40, 0
+    everybody = np.ones(here.count, bool)
+    for seed in range(audits):
+        coins = stream(seed, "coins of a test").random(here.count) < 0.5
+        row = one_round(here, seed, everybody, coins)
+        value = row.value - np.diagonal(here.inverse @ here.own) * coins / 0.5
+        above += coalmine.bound_band(replace(row, value=value), delta=1e-5).epsilon > 0
+    assert above <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
+
+
+def test_a_round_shows_its_canaries_and_too_little_noise():
+    coins = np.arange(24) % 2 == 0
+    here = crafted_round()
+    right = one_round(here, 1, coins, coins)
+    assert right.inserted_values.mean() == pytest.approx(2.0, abs=5 / 12**0.5)  # 5 standard errors
+    assert right.held_out_values.mean() == pytest.approx(0.0, abs=5 / 12**0.5)
+    wrong = one_round(replace(here, federation=replace(here.federation, mechanism=HalfNoise(1.0, 0.5))), 1, coins, coins)
+    assert wrong.inserted_values.mean() > 3
+
+
+def test_what_a_canary_leaves_in_others_is_seen_in_a_running_round():
+    coins, here = np.arange(24) % 2 == 0, crafted_round()
+    kept = one_round(here, 1, coins, coins, KeepingFederation)
+    assert kept.inserted_values.mean() > 2.0 + 5 / 12**0.5
+
+
+def test_momentum_that_is_kept_is_missed_without_data_canaries():
+    bug = BUGS["momentum-kept"]
+    missed = audit_once(SETTINGS["once"], bug, 0)
+    assert missed.verdict.word == "CONSISTENT" and not missed.conformance.deviations
+    seen = audit_once(SETTINGS["crafted"], bug, 0)
+    assert (seen.verdict.word, seen.setting["view"]) == ("VIOLATED", "crafted-canaries")
+    assert seen.conformance.finding("trained-alone").deviates
+
+
+def test_published_draws_count_in_the_claim_of_clients(finished, tmp_path):
+    inside = finished["frozen"][0]
+    assert inside.training["epsilon_of_clients"] == pytest.approx(inside.training["crafted"]["frozen_draws"]["epsilon"])
+    outside = run(config("mode=frozen", "release=published"), tmp_path / "run", secret_seed=3, quiet=True)
+    expected = float(coalmine.gaussian_epsilon(0, 1, 2 * 5**0.5, 1, 1e-5))  # once, and in 2 draws of 2 rounds
+    assert outside.training["epsilon_of_clients"] == pytest.approx(expected, rel=1e-6)
+    assert inside.training["crafted"]["frozen_draws"]["if_published"] == pytest.approx(expected, rel=1e-6)
+    assert outside.training["model_sha256"] == inside.training["model_sha256"]
+
+
+def test_poisson_sampling_has_a_composed_bound(tmp_path):
+    changes = [
+        "participation.pattern=poisson",
+        "participation.cohort_size=24",
+        "participation.rounds=2",
+        "participation.epochs=1",
+    ]
+    told = read_config("tiny", [*SMALL[2:], *changes[:3], "crafting.mode=frozen", "crafting.canaries=64"])
+    composed = run(told, tmp_path / "run", secret_seed=3, quiet=True).training["crafted"]["composed"]
+    assert 0 < composed["bound"]["epsilon"] <= composed["bound_if_constant"]["epsilon"]
+    assert "Poisson sampling" in " ".join(composed["bound"]["assumptions"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["mode=running", "others=unknown"], 'others must be "known"'),
+        (["mode=running", "as_published=true"], "frozen"),
+        (["mode=running", "release=published"], "frozen draws"),
+        (["mode=frozen", "others=unknown"], "one canary"),
+        (["mode=running", "canaries=4"], "at least 16"),
+        (["mode=frozen", "every=9"], "measures none of 4 rounds"),
+        (["mode=frozen", "pool=1000"], r"crafting\.pool=1000"),
+        (["mode=running", "options={undo_learning_rate=true}"], "forged"),
+        (["mode=frozen", "options={los='log'}"], "it may have loss"),
+        (["mode=frozen", "pool_source=chat"], "pool_source='chat'"),
+    ],
+)
+def test_refusals_come_before_there_is_a_directory(changes, said, tmp_path):
+    with pytest.raises((ValueError, coalmine.errors.CoalmineError), match=said):
+        run(config(*changes), tmp_path / "run", secret_seed=1, quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_crafting_needs_an_audit_and_noise(tmp_path):
+    with pytest.raises((ValueError, coalmine.errors.CoalmineError), match=r"canaries\.pool"):
+        read_config("tiny", [*SMALL, "crafting.mode=frozen", "canaries.pool=0"])
+    silent = read_config("tiny", [*SMALL, "crafting.mode=frozen", "mechanism.noise_multiplier=0"])
+    with pytest.raises((ValueError, coalmine.errors.CoalmineError), match="noise"):
+        run(silent, tmp_path / "run", secret_seed=1, quiet=True)
+
+
+def test_a_public_data_set_may_be_the_pool(tmp_path):
+    changes = ["mode=frozen", "pool_source=digits", "pool_options={group=10}"]
+    found = run(config(*changes), tmp_path / "run", secret_seed=3, quiet=True)
+    assert found.training["crafted"]["rounds"][0]["design"]["efficiency"] > 0.5
