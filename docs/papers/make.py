@@ -430,7 +430,8 @@ def one_example(document: dict[str, Any]) -> str:
         f"{by['silent']['what'].partition(', a')[0]}. Spread of scores without noise {shown(by['silent'], 4)} by our design "
         f"and {shown(by['recipe'], 4)} by the recipe, printed 0.006; with noise 0.423 {shown(by['noisy'], 3)}, printed "
         f"0.478 ({by['noisy']['note']}). From cohorts of 16 to 256 the spread grows by a factor of "
-        f"{by['c by cohort']['ours']:.1f}; with 32 instead of 512 mock clients it is {by['c by pool']['ours']:.1f} times as large."
+        f"{by['c by cohort']['ours']:.1f}; with 32 instead of 512 mock clients it is {by['c by pool']['ours']:.1f} times as "
+        "large."
     )
 
 
