@@ -79,7 +79,7 @@ def test_canife_with_a_perfect_canary():
 
 @pytest.mark.parametrize("name", ["canife-figure1", "canife-figure6", "canife-figure7"])
 def test_figures_of_canife_in_the_model(name):
-    found = experiment(name)(Ask(simulations=500))
+    found = experiment(name)(Ask(simulations=500, part="model" if experiment(name).parts else None))
     assert found.passed and all(row.ours is not None and np.isfinite(row.ours) for row in found.rows)
 
 

@@ -64,29 +64,29 @@ def _judged(ask: Ask, task: str, found: dict[Any, list[Outcome]]) -> ResultPart:
     ):
         mean, error = mean_of(found[key], "spread")
         verdict: RowVerdict = "same shape" if mean <= SPREAD else "differs"
-        rows.append(PaperRow(f"{words}, {text}, spread", f"{SPREAD}", mean, error, verdict,
+        rows.append(PaperRow(f"{words}, {text}, spread", f"{SPREAD}", mean, error or None, verdict,
                              f"health {mean_of(found[key], 'health')[0]:.4f}", {"task": task, "panel": key}))  # fmt: skip
     mean, error = mean_of(found["noisy"], "spread")
     overlap, _ = mean_of(found["noisy"], "overlap")
     predicted = math.hypot(NOISE, overlap)
     verdict = "same shape" if predicted <= _NEAR * NOISE else "differs"
     note = f"noise {NOISE}; by the canary's overlap with all others {predicted:.3f}, allowed {_NEAR * NOISE:.3f}"
-    rows.append(PaperRow(f"{words}, b: noise {NOISE}, spread", f"{NOISY_SPREAD}", mean, error, verdict, note,
+    rows.append(PaperRow(f"{words}, b: noise {NOISE}, spread", f"{NOISY_SPREAD}", mean, error or None, verdict, note,
                          {"task": task, "panel": "noisy"}))  # fmt: skip
-    swept = {key: mean_of(each, "overlap") for key, each in found.items() if isinstance(key, tuple)}
+    swept = {key: mean_of(each, "spread") for key, each in found.items() if isinstance(key, tuple)}
     for (m, k), (value, error) in swept.items():
-        rows.append(PaperRow(f"{words}, c: {m} mock clients, cohort {k}", "", value, error, None, "",
+        rows.append(PaperRow(f"{words}, c: {m} mock clients, cohort {k}", "", value, error or None, None, "",
                              {"task": task, "panel": "c", "pool": m, "cohort": k}))  # fmt: skip
     by_cohort = swept[pools[-1], cohorts[-1]][0] / swept[pools[-1], cohorts[0]][0]
     by_pool = swept[pools[0], cohorts[-1]][0] / swept[pools[-1], cohorts[-1]][0]
     rows.append(PaperRow(f"{words}, c: spread, cohort {cohorts[-1]} over cohort {cohorts[0]}", "larger", by_cohort, None,
                          "same shape" if by_cohort > 1 else "differs", "", {"task": task, "panel": "c by cohort"}))  # fmt: skip
-    rows.append(PaperRow(f"{words}, c: spread, {pools[0]} mock clients over {pools[-1]}", "a little larger", by_pool, None,
+    rows.append(PaperRow(f"{words}, c: spread, {pools[0]} mock clients over {pools[-1]}", "larger", by_pool, None,
                          "same shape" if by_pool > 1 else "differs", "", {"task": task, "panel": "c by pool"}))  # fmt: skip
     separated = min(each["accuracy"] for each in found["silent"])
     check = PaperCheck(f"{words}: without noise every draw is told, accuracy {separated:.2f}", separated == 1.0)
     about = {f"{task}_accuracy": round(found["silent"][0]["model_accuracy"], 3), f"{task}_steps": Where.of(ask, task).steps}
-    note = "c: the spread that the canary's overlap with all others predicts, without noise; cohorts of clients drawn alike."
+    note = "c: without noise, one attack for each number; cohorts are drawn with replacement, as from many clients."
     return ResultPart(rows, (check,), (note,), about)
 
 
@@ -100,7 +100,7 @@ def _sweep(ask: Ask, found: dict[str, dict[Any, list[Outcome]]]) -> Any:
     for task, each in found.items():
         curves = {}
         for m in pools:
-            values = [mean_of(each[m, k], "overlap") for k in cohorts]
+            values = [mean_of(each[m, k], "spread") for k in cohorts]
             curves[f"{m} mock clients"] = Line(cohorts, [value for value, _ in values], [error for _, error in values])
         panels[f"{RECIPES[task].words}: spread of scores, in clip norms"] = curves
     return lines(panels, "clients in a round", log_x=True, log_y=True)

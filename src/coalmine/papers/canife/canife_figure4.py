@@ -18,12 +18,12 @@ from coalmine.papers.canife.attack import Outcome, mean_of
 from coalmine.papers.canife.drawings import Line, lines
 from coalmine.papers.canife.families import FAMILIES, noises
 from coalmine.papers.canife.monitoring import Monitored, monitor
-from coalmine.papers.canife.tasks import DELTA, DRAWS, LEAST_GAP, MOST_GAP
+from coalmine.papers.canife.tasks import DELTA, DRAWS, LEAST_GAP
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, ResultPart, RowVerdict
+from coalmine.papers.kit.rules import RISK
 
 LAST = "epsilon50"
-_WITHIN = 0.15  # of a perfect canary's estimate: how far crafted ones may be below it
 
 
 def reproduce(ask: Ask) -> PaperResult:
@@ -52,7 +52,7 @@ def judged(family: Monitored, noise: float, rounds: list[Outcome]) -> ResultPart
     mean, _ = mean_of(rounds, "epsilon")
     spread = float(np.std([each["epsilon"] for each in rounds], ddof=1)) if len(rounds) > 1 else 0.0
     gap, place = theory / mean, {"task": family.key}
-    verdict: RowVerdict = "same shape" if LEAST_GAP <= gap <= MOST_GAP else "differs"
+    verdict: RowVerdict = "same shape" if gap >= LEAST_GAP else "differs"  # the noise is not the paper's, nor is the number
     exact = float(gaussian_epsilon(0.0, noise, 1.0, noise, DELTA))
     calibrated, _ = mean_of(rounds, "calibrated")
     rows = [
@@ -60,7 +60,7 @@ def judged(family: Monitored, noise: float, rounds: list[Outcome]) -> ResultPart
                  f"noise {noise:g}, {len(rounds)} rounds; at a threshold from mock rounds {calibrated:.2f}",
                  {**place, "column": "round"}),
         PaperRow(f"{family.words}, one round, perfect canary", "", perfect.mean, perfect.std, None,
-                 f"at most {perfect.ceiling:.2f}", {**place, "column": "perfect"}),
+                 f"at most {perfect.ceiling:.2f} with 50 scores of each kind", {**place, "column": "perfect"}),
         PaperRow(f"{family.words}, gap to the theoretical {theory:.1f}", "4 - 5", gap, None, verdict,
                  f"perfect canary {theory / perfect.mean:.1f}", {**place, "column": "gap"}),
         _known(family, rounds, exact),
@@ -68,11 +68,18 @@ def judged(family: Monitored, noise: float, rounds: list[Outcome]) -> ResultPart
     for name in ("health", "efficiency"):
         rows.append(PaperRow(f"{family.words}, {name}", "0.970 ± 0.098" if name == "health" else "", *_of(rounds, name), None,
                              "the paper's is of Sent140" if name == "health" else "", {**place, "column": name}))  # fmt: skip
-    near = mean >= (1 - _WITHIN) * perfect.mean
-    text = f"{family.words}: crafted canaries show {mean:.2f} for a perfect canary's {perfect.mean:.2f}"
-    return ResultPart(rows, (PaperCheck(text, near),), (
-        "The paper's 4 to 5 is made by 100 scores and delta = 1/100: a perfect canary has the gap in the note.",), {},
+    return ResultPart(rows, (_check(family, rounds, exact),), (
+        "A perfect canary has the gap in the note, by 100 scores and delta = 1/100 alone; the rest is the canary's.",), {},
         {family.key: [{k: v for k, v in each.items() if k not in ("with", "without")} for each in rounds]})  # fmt: skip
+
+
+def _check(family: Monitored, rounds: list[Outcome], exact: float) -> PaperCheck:
+    """Intervals of 95 % hold the exact value in so many rounds that fewer would be chance in one of a thousand experiments."""
+    from scipy.stats import binom
+
+    holds = sum(each["known"]["low"] <= exact <= each["known"]["high"] for each in rounds)
+    text = f"{family.words}: with the others known the interval holds the exact value in {holds} of {len(rounds)} rounds"
+    return PaperCheck(text, holds >= int(binom.ppf(RISK, len(rounds), 0.95)))
 
 
 def _of(rounds: list[Outcome], name: str) -> tuple[float, float]:

@@ -86,7 +86,7 @@ def _of_starts(found: Found, pools: Any) -> list[PaperRow]:
     rows = []
     for (start, m), each in found.items():
         value, error = mean_of(each, "spread")
-        rows.append(PaperRow(f"a: {start} start, {m} mock clients, spread", "", value, error, None,
+        rows.append(PaperRow(f"a: {start} start, {m} mock clients, spread", "", value, error or None, None,
                              f"accuracy {mean_of(each, 'accuracy')[0]:.2f}",
                              {"panel": "a", "start": start, "pool": m}))  # fmt: skip
     both = [[value for m in pools for value in _all(found[start, m], "spread")] for start in STARTS]
@@ -123,7 +123,7 @@ def _of_steps(found: Found) -> list[PaperRow]:
         paper, least = printed.get((loss, steps), ("", 0.0))
         verdict: RowVerdict | None = None if not paper else ("same shape" if value >= least else "differs")
         words = "our design" if loss == "log" else "the recipe"
-        rows.append(PaperRow(f"b: {words}, {steps} steps, accuracy", paper, value, error, verdict,
+        rows.append(PaperRow(f"b: {words}, {steps} steps, accuracy", paper, value, error or None, verdict,
                              f"spread {mean_of(each, 'spread')[0]:.3f}, health {mean_of(each, 'health')[0]:.3f}",
                              {"panel": "b", "loss": loss, "steps": steps}))  # fmt: skip
     return rows
@@ -134,7 +134,7 @@ def _of_models(found: Found) -> list[PaperRow]:
     for share, each in found.items():
         value, error = mean_of(each, "accuracy")
         what = f"c: model with accuracy {each[0]['model_accuracy']:.2f}, accuracy of the attack"
-        rows.append(PaperRow(what, "", value, error, None,
+        rows.append(PaperRow(what, "", value, error or None, None,
                               f"spread {mean_of(each, 'spread')[0]:.3f}", {"panel": "c", "share": share}))  # fmt: skip
     first, last = (mean_of(found[share], "accuracy")[0] for share in (min(found), max(found)))
     verdict: RowVerdict = "same shape" if last > first else "differs"

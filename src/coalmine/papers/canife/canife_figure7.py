@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
+from typing import Any
 
 from scipy.special import ndtr
 
-from coalmine.estimators.composed import perfect_canary
+from coalmine.estimators.composed import largest_finite, perfect_canary
+from coalmine.papers.canife.tasks import DRAWS
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow
 
@@ -31,4 +34,16 @@ def reproduce(ask: Ask) -> PaperResult:
         checks=(PaperCheck("the estimate grows with the accuracy", rising),),
         about=ask.about(),
         error="standard deviation from round to round",
+        figure=partial(
+            _picture, [each.accuracy for each in found], [each.mean for each in found], [each.std for each in found]
+        ),
     )
+
+
+def _picture(accuracies: list[float], means: list[float], errors: list[float]) -> Any:
+    from coalmine.papers.canife.drawings import Line, lines  # needs matplotlib, the numbers do not
+
+    limit = largest_finite(DRAWS // 2, DRAWS // 2, 1 / DRAWS)
+    ends = [accuracies[0], accuracies[-1]]
+    curves = {"normal scores": Line(accuracies, means, errors), "most that is finite": Line(ends, [limit, limit], dashed=True)}
+    return lines({"estimate of one round, 100 scores, delta 0.01": curves}, "accuracy of the best threshold")

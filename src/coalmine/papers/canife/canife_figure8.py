@@ -75,7 +75,7 @@ def _of_losses(found: Found, pools: Any) -> list[PaperRow]:
     for (loss, m), each in found.items():
         value, error = mean_of(each, "accuracy")
         note = f"overlap {mean_of(each, 'overlap')[0]:.3f}, health {mean_of(each, 'health')[0]:.4f}"
-        rows.append(PaperRow(f"a: {LOSSES[loss]}, {m} mock clients, accuracy", "", value, error, None, note,
+        rows.append(PaperRow(f"a: {LOSSES[loss]}, {m} mock clients, accuracy", "", value, error or None, None, note,
                              {"panel": "a", "loss": loss, "pool": m}))  # fmt: skip
     worse = [mean_of(found["mean", m], "overlap")[0] / mean_of(found["covariance", m], "overlap")[0] for m in pools]
     verdict: RowVerdict = "same shape" if min(worse) > 1 else "differs"
@@ -89,7 +89,7 @@ def _of_rounds(found: dict[int, list[Outcome]], composed: dict[int, float]) -> l
     for k, each in found.items():
         value, error = mean_of(each, "accuracy")
         note = f"overlap {mean_of(each, 'overlap')[0]:.3f}, efficiency {mean_of(each, 'efficiency')[0]:.3f}"
-        rows.append(PaperRow(f"b: {k} clients, accuracy", "", value, error, None, note, {"panel": "b", "cohort": k}))
+        rows.append(PaperRow(f"b: {k} clients, accuracy", "", value, error or None, None, note, {"panel": "b", "cohort": k}))
         rows.append(PaperRow(f"c: {k} clients, composed", "", composed[k], None, None, "", {"panel": "c", "cohort": k}))
     few, many = min(found), max(found)
     change = mean_of(found[many], "accuracy")[0] - mean_of(found[few], "accuracy")[0]

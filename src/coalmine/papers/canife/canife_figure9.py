@@ -55,7 +55,7 @@ def reproduce(ask: Ask) -> PaperResult:
 def _row(name: str, c: float, each: list[Outcome]) -> PaperRow:
     value, error = mean_of(each, "accuracy")
     note = ", ".join(f"{key} {mean_of(each, key)[0]:.3f}" for key in ("health", "reach", "overlap"))
-    return PaperRow(f"{name}, length {c:g}, accuracy", "", value, error, None, note, {"loss": name, "length": c})
+    return PaperRow(f"{name}, length {c:g}, accuracy", "", value, error or None, None, note, {"loss": name, "length": c})
 
 
 def _shapes(found: Found, lengths: Any) -> list[PaperRow]:

@@ -61,7 +61,7 @@ def _row(task: str, words: str, what: str, number: int, each: list[Outcome]) -> 
     value, error = mean_of(each, "efficiency")
     overlap, health = (mean_of(each, name)[0] for name in ("overlap", "health"))
     note = f"visibility {value / NOISE:.3f}, overlap {overlap:.4f} clip norms, health {health:.3f}"
-    return PaperRow(f"{words}, {number} {what}: efficiency", "", value, error, None, note,
+    return PaperRow(f"{words}, {number} {what}: efficiency", "", value, error or None, None, note,
                     {"task": task, "what": what, "number": number})  # fmt: skip
 
 

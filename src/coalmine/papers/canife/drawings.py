@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.ticker import LogLocator, NullLocator
 
 from coalmine.papers.kit.drawing import WIDTH
 from coalmine.report.style import BLUE, GREEN, INK, MUTED, ORANGE, Drawing, drawing, house_style
@@ -33,7 +34,7 @@ def histograms(panels: Mapping[str, Mapping[str, Any]]) -> Drawing:
             axis.hist(found["without"], edges, color=BLUE, alpha=0.75, label="without the canary")
             axis.hist(found["with"], edges, color=ORANGE, alpha=0.75, label="with it")
             axis.set_title(title)
-        axes[0].legend(loc="upper center")
+        axes[0].legend(loc="upper right")
         axes[-1].set_xlabel("score, in clip norms")
     return figure
 
@@ -59,5 +60,6 @@ def _scale(axis: Any, log_x: bool, log_y: bool) -> None:
     for wanted, own, set_scale in ((log_x, axis.xaxis, axis.set_xscale), (log_y, axis.yaxis, axis.set_yscale)):
         if wanted:
             set_scale("log")
+            own.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             own.set_major_formatter(lambda value, _: f"{value:g}")  # the usual one writes mathematics, which is not set here
-            own.set_minor_formatter(lambda *_: "")
+            own.set_minor_locator(NullLocator())

@@ -187,9 +187,15 @@ def ground(where: Where | Kept) -> Ground:
 def _of_run(where: Kept) -> Ground:
     from safetensors.numpy import load_file
 
-    config = parse_config(where.config, quiet=True)
-    job, parameters = federation(config, load_task(config), where.seed), load_file(where.path)["parameters"]
-    return Ground(job, parameters, None, *_who(job, where.seed, where.task, where.mock, where.others))
+    job = _loaded(where.config, where.seed)
+    return Ground(job, load_file(where.path)["parameters"], None, *_who(job, where.seed, where.task, where.mock, where.others))
+
+
+@lru_cache(maxsize=1)
+def _loaded(config: str, seed: int) -> Federation:
+    """The same for all models of a training."""
+    told = parse_config(config, quiet=True)
+    return federation(told, load_task(told), seed)
 
 
 def _checkpoint(where: Where) -> Ground:
