@@ -13,6 +13,7 @@ import numpy as np
 
 from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
 from coalmine.conformance.laws import Tail, chi_square, normal, worst
+from coalmine.conformance.residual import layers_of
 from coalmine.contracts import Array, Clip, Compared, Finding, NotTested, Vector
 
 ROUNDING = 1e-4  # clip norms by which a contribution may differ from its clip: the arithmetic of single precision
@@ -203,7 +204,7 @@ class CanariesWhole:
 
 
 class Denominator:
-    """What the release was divided by, as it is said and as the sum shows it; the sum of this round is in it once."""
+    """What the release was divided by, as it is said and as the sum shows it, in all and by layer: the sum is in it once."""
 
     key: ClassVar[str] = "denominator"
 
@@ -212,8 +213,9 @@ class Denominator:
         return None
 
     def init(self, subject: Subject) -> Memory:
-        """Rounds and the largest difference of what is said; Σ <noise, sum>, Σ |sum|², scores, number; Σ n."""
-        return {"said": np.zeros(3), "sums": np.zeros(5), "announced": np.zeros(1)}
+        """Rounds and the largest difference of what is said; Σ <noise, sum>, Σ |sum|², scores, number; Σ n; by layer."""
+        layers = np.zeros((2, len(layers_of(subject))))  # Σ <noise, sum> over the noise's spread, Σ |sum|²
+        return {"said": np.zeros(3), "sums": np.zeros(5), "announced": np.zeros(1), "layers": layers}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
@@ -225,11 +227,17 @@ class Denominator:
             memory["said"][1:] = difference, seen.seen.round
         if seen.total is None or seen.noise is None or seen.noise.at_least:
             return
-        length = float(np.einsum("i,i->", seen.total, seen.total))
-        if length > 0:
-            inner = float(np.einsum("i,i->", seen.noise.values, seen.total))
+        whole = seen.total.size == subject.dim  # else a part of the coordinates is looked at
+        places = list(layers_of(subject).values()) if whole else [slice(0, seen.total.size)]
+        inner = np.array([float(np.einsum("i,i->", seen.noise.values[each], seen.total[each])) for each in places])
+        length = np.array([float(np.einsum("i,i->", seen.total[each], seen.total[each])) for each in places])
+        if length.sum() > 0:
             scaled = inner / max(seen.noise.spread, 1e-12)
-            memory["sums"] += [inner, length, scaled, scaled**2 / length, 1.0]
+            score = scaled.sum() ** 2 / length.sum()
+            memory["sums"] += [inner.sum(), length.sum(), scaled.sum(), score, 1.0]
+            if whole:  # each layer by the strength of its own noise: that it is as claimed is another sentence
+                sizes, squares = seen.noise.moments.sizes, seen.noise.moments.sums[1]
+                memory["layers"] += [inner / np.maximum(np.sqrt(squares / sizes), 1e-12), length]
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst of what is said and what is seen."""
@@ -242,10 +250,17 @@ class Denominator:
         measured, interval, told = None, (None, None), subject.description.noise
         if count and told is not None:
             tails += [normal(scaled / math.sqrt(squares)), Tail(min(1.0, 2 * min(chi_square(scores, count))))]
+            tails += _by_layer(memory["layers"], subject)
             share, spread = 1 + inner * told.multiplier / squares, 1.96 * told.multiplier / math.sqrt(squares)
             if share - spread > 0:
                 measured, interval = announced / share, (announced / (share + spread), announced / (share - spread))
         return found(self.key, worst(tails), claimed=announced, measured=measured, interval=interval)
+
+
+def _by_layer(sums: Array, subject: Subject) -> list[Tail]:
+    """Whether the sum of one layer is in the release once, as that of the others."""
+    rows = [row for row in zip(layers_of(subject), *sums.tolist(), strict=True) if row[2] > 0]
+    return [worst([normal(inner / math.sqrt(squares), f"layer {name}") for name, inner, squares in rows])] if rows[1:] else []
 
 
 CONTRIBUTIONS: tuple[Check, ...] = (Clipping(), TreatedAlike(), CanariesWhole(), Denominator())
