@@ -54,7 +54,7 @@ lint: $(STAMP)  ## ruff and mypy
 calibrate: $(STAMP)  ## the long calibration; writes docs/calibration.md
 	$(BIN)/python benchmarks/calibrate.py --output docs/calibration.md
 
-zoo: $(STAMP)  ## audits of the whole bug zoo, at most 20 minutes; writes docs/zoo.md
+zoo: $(STAMP)  ## audits of the whole bug zoo, at most 20 minutes, from the runs on that there are; writes docs/zoo.md
 	$(BIN)/python benchmarks/zoo.py
 
 conformance: $(STAMP)  ## calibration of the tests of a mechanism; writes docs/conformance-calibration.md

@@ -1,29 +1,50 @@
 """Audits of the whole bug zoo, written as docs/zoo.md with its figure and its numbers.
 
-python benchmarks/zoo.py [--seeds 20] [--correct 200] [--power 40] [--workers 2] [--output docs/zoo.md]
+python benchmarks/zoo.py [--seeds 20] [--correct 20] [--power 40] [--minutes M] [--workers 2] [--output docs/zoo.md]
+
+Runs are kept in benchmarks/results/zoo.json while bugs and tests stay as they are, and go on from there: the first seed of
+every bug and setting first, so that a page that was stopped after `--minutes` has as many runs of each. `--power 0` leaves the
+real runs of the power curve as they were: canaries alone decide there.
 """
 
 import argparse
+import hashlib
 import inspect
 import json
 import re
 import resource
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import conformance
 from coalmine.contracts import plain
 from coalmine.contracts.finding_sentences import finding
 from coalmine.progress import track
 from coalmine.report.digits import number
 from coalmine.report.style import BLUE, GREEN, MUTED, ORANGE, drawing, house_style, svg
-from coalmine.zoo import BUGS, SETTINGS, Study, audit_all
+from coalmine.zoo import BUGS, SETTINGS, Study
+from coalmine.zoo import settings as zoo_settings
 from coalmine.zoo.page import page
 from coalmine.zoo.power import CANARIES, NOISE, Point, check, curve
-from coalmine.zoo.study import Row, most_false_alarms
+from coalmine.zoo.study import (
+    Case,
+    Row,
+    SeedVerdict,
+    cases,
+    most_false_alarms,
+    row_name,
+    row_of,
+    run_all,
+    seed_verdict,
+)
 
 FINE = [1 + 0.05 * step for step in range(61)]
 COLOURS = (BLUE, ORANGE, GREEN)
+RESULTS = Path(__file__).parent / "results" / "zoo.json"
+Kept = dict[tuple[str, int], SeedVerdict]  # by row and seed
 
 
 def power_figure() -> str:
@@ -138,50 +159,106 @@ def power_tables(checked: list[Point]) -> dict[str, str]:
     }
 
 
+def code_now() -> str:
+    """What runs depend on: a hash of the bugs, the settings and the tests."""
+    folder = Path(zoo_settings.__file__).parent
+    names = ("noise", "shape", "clipping", "correlated", "sampling", "settings")
+    made = b"".join((folder / f"{name}.py").read_bytes() for name in names)
+    return hashlib.sha256(made + conformance.tests_now().encode()).hexdigest()[:12]
+
+
+def kept_runs(before: dict[str, Any]) -> Kept:
+    """Those of the same code."""
+    if before.get("code") != code_now():
+        return {}
+    found = {}
+    for row in before["exam"]["rows"]:
+        for paper in row["papers"]:
+            numbers = {name: float(paper[name]) for name in ("bound", "claim")}
+            found[row["name"], paper["seed"]] = SeedVerdict(**{**paper, **numbers, "false": tuple(paper["false"])})
+    return found
+
+
+def studied(tasks: list[Case], kept: Kept) -> Study:
+    """The runs that there are, in the order of the bugs."""
+    papers: dict[Any, list[SeedVerdict]] = {}
+    for setting, each, seed in tasks:
+        if (found := kept.get((row_name(setting, each), seed))) is not None:
+            papers.setdefault((setting, each), []).append(found)
+    return Study(tuple(row_of(*key, found) for key, found in papers.items()))
+
+
+def until(end: float, batches: Sequence[Any]) -> Iterator[Any]:
+    """Batches until there is no time left."""
+    for batch in track(batches, "zoo"):
+        if time.monotonic() > end:
+            return
+        yield batch
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--correct", type=int, default=200)
+    parser.add_argument("--correct", type=int, default=20)
     parser.add_argument("--power", type=int, default=40)
+    parser.add_argument("--minutes", type=float, default=1e9, help="stop after so many, and write what there is")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--output", type=Path, default=Path("docs/zoo.md"))
     config = parser.parse_args()
-    began = time.monotonic()
-    how = {"seeds": config.seeds, "correct": config.correct, "workers": config.workers}
-    exam = audit_all(**how, track=lambda items: track(items, "zoo"))
-    checked = check(runs=config.power, workers=config.workers, track=lambda items: track(items, "power"))
-    minutes = (time.monotonic() - began) / 60
+    began, before = time.monotonic(), json.loads(RESULTS.read_text(encoding="utf-8"))
+    kept, first = kept_runs(before), []
+    tasks = cases(seeds=config.seeds, correct=config.correct)
+    missing = sorted((case for case in tasks if (row_name(*case[:2]), case[2]) not in kept), key=lambda case: case[2])
+    stop = began + 60 * config.minutes
+    for (setting, each, seed), result in run_all(missing, workers=config.workers, track=lambda items: until(stop, items)):
+        kept[row_name(setting, each), seed] = seed_verdict(seed, result)
+        first += [(row_name(setting, each), result)] if seed == 0 else []
+    exam = studied(tasks, kept)
+    checked = [Point(**point) for point in before["power"]]
+    if config.power:
+        checked = check(runs=config.power, workers=config.workers, track=lambda items: track(items, "power"))
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     work = sum(each.ru_utime + each.ru_stime for each in used) / 60
+    work += before["core_minutes"] if before.get("code") == code_now() else 0.0
     print(exam)
     for point in checked:
         print(point, "agrees" if point.agrees else "DIFFERS")
-    print(f"{minutes:.1f} minutes, {work:.1f} minutes of one core")
-    folder = config.output.parent
-    text = Path(__file__).with_name("zoo.md.in").read_text(encoding="utf-8")
-    known = {**tables(exam), **power_tables(checked), "CODE": bugs()}
-    known |= {
-        "MINUTES": f"{minutes:.0f}",
-        "WORK": f"{work:.0f}",
-        "SEEDS": str(config.seeds),
-        "CORRECT": str(config.correct),
-        "LAST": str(config.correct - 1),
-        "RUNS": str(config.power),
-    }
-    for name, value in known.items():
-        text = text.replace(f"@{name}@", value)
-    config.output.write_text(text, encoding="utf-8")
-    (folder / "zoo-power.svg").write_text(power_figure(), encoding="utf-8")
+    print(f"{work:.1f} minutes of one core, all parts together; {len(missing)} runs were missing")
     numbers = {
+        "code": code_now(),
         "exam": json.loads(exam.to_json()),
         "power": [plain(point) for point in checked],
-        "minutes": round(minutes, 1),
         "core_minutes": round(work, 1),
+        "canaries_alone": before.get("canaries_alone") or before["exam"],
     }
-    results = Path(__file__).parent / "results" / "zoo.json"
-    results.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    (folder / "zoo.html").write_text(page(exam), encoding="utf-8")
+    RESULTS.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_page(exam, checked, config.output, work, numbers["canaries_alone"])
+    if first:
+        (config.output.parent / "zoo.html").write_text(page(Study(exam.rows, tuple(first))), encoding="utf-8")
     raise SystemExit(0 if exam.passed and all(point.agrees for point in checked) else 1)
+
+
+def write_page(exam: Study, checked: list[Point], output: Path, work: float, alone: dict[str, Any]) -> None:
+    """The page and its figure."""
+    runs = {kind: [len(row.papers) for row in exam.rows if (row.canaries is None) is kind] for kind in (True, False)}
+    before = [row for row in alone["rows"] if row["kind"] == "correct"]
+    known = {**tables(exam), **power_tables(checked), "CODE": bugs()}
+    known |= {
+        "WORK": f"{work:.0f}",
+        "SEEDS": range_of(runs[False]),
+        "CORRECT": range_of(runs[True]),
+        "RUNS": str(checked[0].runs),
+        "ALONE": f"{sum(row['violated'] for row in before)} of {sum(row['runs'] for row in before):,}",
+    }
+    text = Path(__file__).with_name("zoo.md.in").read_text(encoding="utf-8")
+    for name, value in known.items():
+        text = text.replace(f"@{name}@", value)
+    output.write_text(text, encoding="utf-8")
+    (output.parent / "zoo-power.svg").write_text(power_figure(), encoding="utf-8")
+
+
+def range_of(counts: list[int]) -> str:
+    return f"{counts[0]}" if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
 
 
 if __name__ == "__main__":

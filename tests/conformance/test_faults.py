@@ -1,13 +1,15 @@
 """Noise with one fault each: the sentence that is false is found false, and on the right side."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.fft import dct
 
 from coalmine._random import stream
-from coalmine.conformance import CHECKS, Subject
-from coalmine.conformance.simulated import simulate
+from coalmine.conformance import CHECKS, Battery, Subject
+from coalmine.conformance.simulated import rounds_of, simulate
 from coalmine.contracts import Clip, Description, Noise
 
 DIM, ROUNDS = 20_000, 8
@@ -49,6 +51,19 @@ def reordered(noise, number):
     return stream(1 << 98, number).permutation(KEPT) * (np.linalg.norm(noise) / np.linalg.norm(KEPT))
 
 
+def quieter_somewhere(noise, number):
+    """A run of neighbours, elsewhere in every round."""
+    start = int(stream(1 << 97, number).integers(DIM - 200))
+    noise[start : start + 200] *= 0.5
+    return noise
+
+
+def uneven(noise, number):
+    """Strength that differs by coordinate, as strong as claimed in all."""
+    weights = np.exp(0.08 * KEPT)
+    return noise * weights / np.sqrt(np.mean(weights**2))
+
+
 FAULTS = {
     "two percent less": (lambda z, t: 0.98 * z, "noise-scale", "less"),
     "two percent more": (lambda z, t: 1.02 * z, "noise-scale", "more"),
@@ -68,6 +83,9 @@ FAULTS = {
     "the same, shifted": (lambda z, t: np.roll(KEPT, 777 * t), "noise-fresh", "unknown"),
     "the same, in another order": (lambda z, t: stream(1 << 91, t).permutation(KEPT), "noise-fresh", "unknown"),
     "the same, in another order and scale": (reordered, "noise-gaussian", "unknown"),
+    "the same, in another order and scale, by its values": (reordered, "noise-fresh", "unknown"),
+    "quieter neighbours": (quieter_somewhere, "noise-by-coordinate", "less"),
+    "uneven": (uneven, "noise-by-coordinate", "unknown"),
     "neighbours": (correlated, "noise-independent", "unknown"),
     "tiles": (lambda z, t: np.resize(z[:1024], DIM), "noise-independent", "unknown"),
     "one half copied": (copied, "noise-independent", "unknown"),
@@ -114,3 +132,80 @@ def test_what_would_be_noticed_is_noticed_as_often_as_is_said():
     factor = simulate(subject, CHECKS, 9_000_000_003).noticed_noise_factor
     seen = sum(simulate(subject, CHECKS, 9_000_001_000 + run, lambda z, t: factor * z).noise.deviates for run in range(40))
     assert seen >= 12
+
+
+SMALL = Subject(Description(Clip(1.0), Noise(0.5, 0.5)), 2000, rounds=24)
+
+
+def test_noise_of_half_as_many_directions_is_not_fresh():
+    """Spread over all coordinates by a rotation that never changes: each of them has the right noise."""
+    rng = stream(1 << 96, "rotation")
+    order, signs = rng.permutation(2000), rng.choice([-1.0, 1.0], 2000)
+
+    def few_directions(noise, number):
+        noise[1000:] = 0
+        return (dct(noise * np.sqrt(2), norm="ortho") * signs)[order]
+
+    found = simulate(SMALL, CHECKS, 9_000_000_005, few_directions).finding("noise-fresh")
+    assert found.deviates and found.where == "all pairs of rounds together"
+
+
+def test_rounds_that_were_made_orthogonal_are_not_fresh():
+    before = []
+
+    def orthogonal(noise, number):
+        length = np.linalg.norm(noise)
+        for each in before:
+            noise = noise - each * (each @ noise)
+        before.append(noise / np.linalg.norm(noise))
+        return before[-1] * length
+
+    found = simulate(SMALL, CHECKS, 9_000_000_005, orthogonal).finding("noise-fresh")
+    assert found.deviates and found.where == "all pairs of rounds together"
+
+
+def test_two_coordinates_that_move_together_are_found_in_any_order():
+    """Partners by a permutation that nobody knows, correlated by 0.9, over 24 rounds."""
+    order = stream(1 << 95, "order").permutation(2000)
+
+    def paired(noise, number):
+        noise[order[1000:]] = 0.9 * noise[order[:1000]] + np.sqrt(1 - 0.81) * noise[order[1000:]]
+        return noise
+
+    found = simulate(SMALL, CHECKS, 9_000_000_006, paired).finding("noise-independent")
+    assert found.deviates and found.where == "two coordinates that move together"
+
+
+def changed(seen, change):
+    """A round whose release is made of another sum, or noise that depends on it; `change` gets both, in clip norms."""
+    release, scale = seen.release, seen.release.denominator
+    total = (seen.others + seen.canaries.part) * scale
+    vector = np.asarray(change(total, release.vector * scale - total)) / scale
+    return replace(seen, release=replace(release, vector=vector))
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "where"),
+    [
+        (lambda total, noise: total + noise * np.where(total > 0, 0.97, 1.03), "noise-by-coordinate", "coordinates moved up"),
+        (lambda total, noise: np.append(total[:19_000], 2 * total[19_000:]) + noise, "denominator", "layer last"),
+    ],
+    ids=["less noise where the sum is positive", "the sum of one layer twice"],
+)
+def test_noise_and_sums_that_depend_on_the_sum(change, key, where):
+    battery = Battery(SUBJECT, CHECKS)
+    for seen in rounds_of(SUBJECT, 9_000_000_007):
+        battery.observe(changed(seen, change))
+    found = battery.conclude().finding(key)
+    assert found.deviates and found.where == where
+
+
+def test_the_clock_is_a_guessable_seed_and_changes_no_result_of_right_noise(monkeypatch):
+    check = tuple(each for each in CHECKS if each.key == "noise-unpredictable")
+    found = simulate(SUBJECT, check, 9_000_000_008, lambda z, t: np.random.default_rng(int(time.time())).standard_normal(DIM))
+    assert found.deviations and "default_rng, seed" in found.deviations[0].where
+    results = []
+    for now in (1.7e9, 1.8e9):
+        monkeypatch.setattr("coalmine.conformance.guesses.time.time", lambda now=now: now)
+        results.append(simulate(SUBJECT, check, 9_000_000_009))
+    assert results[0] == results[1]

@@ -80,6 +80,22 @@ def test_noise_under_two_secrets_is_compared_by_an_exact_law():
     assert kstest(tails, "uniform").pvalue > FALSE_ALARM
 
 
+def test_blocks_coordinates_and_pairs_of_rounds_vary_by_their_laws():
+    """200 runs of 4 rounds: Σ of squared normals by length of the blocks, and of squared cosines, has a uniform tail."""
+    subject = Subject(Description(Clip(1.0), Noise(0.5, 0.5)), 1000, rounds=4)
+    checks = tuple(each for each in CHECKS if each.key in ("noise-by-coordinate", "noise-fresh"))
+    blocks, pairs = [], []
+    for run in range(200):
+        battery = Battery(subject, checks)
+        for seen in rounds_of(subject, 7_400_000_000 + run):
+            battery.observe(seen)
+        squares, count, *_ = battery.state["noise-by-coordinate.blocks"].T
+        blocks.append(chi2.cdf(squares, count))
+        pairs.append(chi2.cdf(battery.state["noise-fresh.together"][0], battery.state["noise-fresh.tried"][0]))
+    for tails in (*np.array(blocks).T, np.array(pairs)):
+        assert kstest(tails, "uniform").pvalue > FALSE_ALARM
+
+
 @pytest.mark.parametrize("pattern", [Poisson(1 / 6, 24), FixedSize(24, 144, 24)], ids=lambda each: type(each).__name__)
 def test_cohorts_alarm_no_more_often_than_they_say(pattern):
     """300 runs: the whole check, and the pairs of rounds and of clients alone."""

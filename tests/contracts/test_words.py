@@ -249,7 +249,9 @@ STREAMS = {
     "canaries.crafted.text": ["text"],
     "canaries.schedule": ["canaries' rounds", "coins"],
     "canaries.transform": ["rows", "rows", "rest", "signs"],
-    "conformance.simulated": ["cohorts", "cohorts drawn again", "released again", "simulated round"],
+    "conformance.simulated": [
+        *("bare", "cohorts", "cohorts drawn again", "count noise", "released again", "simulated round", "unclipped")
+    ],
     "data.dataset": ["capped examples", "held-out examples", "held-out user"],
     "data.synthetic": ["synthetic", "synthetic"],
     "estimators._detect": ["detectable"],

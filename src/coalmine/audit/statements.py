@@ -62,9 +62,9 @@ def audit_scores(
             f"({scores.null.name if scores.null else ''}): nothing can be concluded. "
             "Check the dimension and the statistic, or let the held-out scores speak for themselves (no dim, no null)."
         )
-    primary = BOUNDS[method](scores, delta=delta, confidence=confidence, **(options or {}))
+    primary = _bound(method, scores, delta=delta, confidence=confidence, **(options or {}))
     others = dict.fromkeys(name for name in also if name != method)
-    bounds = (primary, *(BOUNDS[name](scores, delta=delta, confidence=confidence) for name in others))
+    bounds = (primary, *(_bound(name, scores, delta=delta, confidence=confidence) for name in others))
     estimates, shape, missing = _estimates(scores, delta, confidence, fit_maximum)
     verdict = None
     if claim is not None:
@@ -101,6 +101,11 @@ def audit_scores(
         versions={name: version(name) for name in ("coalmine", "numpy", "scipy", "dp-accounting")},
         histogram=count_scores(scores),
     )
+
+
+def _bound(name: str, scores: Scores, **options: Any) -> LowerBound:
+    """A bound by its name, which it keeps."""
+    return replace(BOUNDS[name].compute(scores, **options), key=name)
 
 
 def with_conformance(result: AuditResult, conformance: Conformance | None) -> AuditResult:

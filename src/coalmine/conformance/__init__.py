@@ -6,6 +6,7 @@
     totals.py           what several checks remember together
     laws.py             laws of the statistics under the description
     noise_scale.py      the standard deviation: in all, by round, by layer, by coordinate
+    noise_blocks.py     of neighbouring coordinates in single rounds
     noise_shape.py      Gaussian, not rounded, mean zero
     noise_structure.py  new in every round, independent, nothing of earlier rounds
     guesses.py          not from a guessable seed

@@ -79,9 +79,12 @@ class Battery:
                 self._memories[key][inner] = np.array(value)
 
     def _fits(self, key: str, state: State) -> bool:
-        """Whether a checkpoint speaks of the same parts of the model; if an older version wrote it, that check begins anew."""
-        own, saved = self._memories[key].get("sums"), state.get(f"{key}.sums")
-        return own is None or saved is None or own.shape == np.shape(saved)
+        """Whether a checkpoint holds what this check remembers, of the same model; what another version wrote begins anew."""
+        if key == _WHITENING:
+            return True
+        own, saved = self._memories[key], {name.partition(".")[2] for name in state if name.partition(".")[0] == key}
+        by_layer = [name for name in ("sums", "layers") if name in own]
+        return saved == set(own) and all(own[name].shape == np.shape(state[f"{key}.{name}"]) for name in by_layer)
 
     def _reason(self, made: NotTested) -> NotTested:
         """Contributions that are not known are the reason where the noise could not be looked at, if no rounding hid it."""

@@ -106,10 +106,11 @@ class Summed:
             made += np.multiply(vector[where], weight, dtype=np.float64)
         return made
 
-    def blocks(self) -> Iterator[tuple[slice, Array]]:
-        """Piece by piece, so that all steps happen in the cache."""
-        for start in range(0, self.size, BLOCK):
-            block = slice(start, min(start + BLOCK, self.size))
+    def blocks(self, within: slice | None = None) -> Iterator[tuple[slice, Array]]:
+        """Piece by piece, of everything or of some neighbours, so that all steps happen in the cache."""
+        first, end = (0, self.size) if within is None else (within.start, within.stop)
+        for start in range(first, end, BLOCK):
+            block = slice(start, min(start + BLOCK, end))
             yield block, self[block]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
 from coalmine.conformance.laws import Tail, chi_square, normal, worst
+from coalmine.conformance.residual import layers_of
 from coalmine.contracts import Array, Clip, Compared, Finding, NotTested, Vector
 
 _DOT = 1 << 13  # coordinates of one inner product: BLAS does so few with one thread, however many it has
@@ -226,7 +227,7 @@ class CanariesWhole:
 
 
 class Denominator:
-    """What the release was divided by, as it is said and as the sum shows it; the sum of this round is in it once."""
+    """What the release was divided by, as it is said and as the sum shows it, in all and by layer: the sum is in it once."""
 
     key: ClassVar[str] = "denominator"
 
@@ -235,8 +236,9 @@ class Denominator:
         return None
 
     def init(self, subject: Subject) -> Memory:
-        """Rounds and the largest difference of what is said; Σ <noise, sum>, Σ |sum|², scores, number; Σ n."""
-        return {"said": np.zeros(3), "sums": np.zeros(5), "announced": np.zeros(1)}
+        """Rounds and the largest difference of what is said; Σ <noise, sum>, Σ |sum|², scores, number; Σ n; by layer."""
+        layers = np.zeros((2, len(layers_of(subject))))  # Σ <noise, sum> over the noise's spread, Σ |sum|²
+        return {"said": np.zeros(3), "sums": np.zeros(5), "announced": np.zeros(1), "layers": layers}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
@@ -248,13 +250,20 @@ class Denominator:
             memory["said"][1:] = difference, seen.seen.round
         if seen.total is None or seen.noise is None or seen.noise.at_least:
             return
-        length = inner = 0.0
-        for block, summed in seen.total.blocks():
-            length += float(np.einsum("i,i->", summed, summed))
-            inner += float(np.einsum("i,i->", seen.noise.values[block], summed))
-        if length > 0:
+        whole = seen.total.size == subject.dim  # else a part of the coordinates is looked at
+        places = list(layers_of(subject).values()) if whole else [slice(0, seen.total.size)]
+        inner, length = np.zeros(len(places)), np.zeros(len(places))
+        for layer, place in enumerate(places):
+            for block, summed in seen.total.blocks(place):
+                length[layer] += float(np.einsum("i,i->", summed, summed))
+                inner[layer] += float(np.einsum("i,i->", seen.noise.values[block], summed))
+        if length.sum() > 0:
             scaled = inner / max(seen.noise.spread, 1e-12)
-            memory["sums"] += [inner, length, scaled, scaled**2 / length, 1.0]
+            score = scaled.sum() ** 2 / length.sum()
+            memory["sums"] += [inner.sum(), length.sum(), scaled.sum(), score, 1.0]
+            if whole:  # each layer by the strength of its own noise: that it is as claimed is another sentence
+                sizes, squares = seen.noise.moments.sizes, seen.noise.moments.sums[1]
+                memory["layers"] += [inner / np.maximum(np.sqrt(squares / sizes), 1e-12), length]
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst of what is said and what is seen."""
@@ -267,10 +276,17 @@ class Denominator:
         measured, interval, told = None, (None, None), subject.description.noise
         if count and told is not None:
             tails += [normal(scaled / math.sqrt(squares)), Tail(min(1.0, 2 * min(chi_square(scores, count))))]
+            tails += _by_layer(memory["layers"], subject)
             share, spread = 1 + inner * told.multiplier / squares, 1.96 * told.multiplier / math.sqrt(squares)
             if share - spread > 0:
                 measured, interval = announced / share, (announced / (share + spread), announced / (share - spread))
         return found(self.key, worst(tails), claimed=announced, measured=measured, interval=interval)
+
+
+def _by_layer(sums: Array, subject: Subject) -> list[Tail]:
+    """Whether the sum of one layer is in the release once, as that of the others."""
+    rows = [row for row in zip(layers_of(subject), *sums.tolist(), strict=True) if row[2] > 0]
+    return [worst([normal(inner / math.sqrt(squares), f"layer {name}") for name, inner, squares in rows])] if rows[1:] else []
 
 
 CONTRIBUTIONS: tuple[Check, ...] = (Clipping(), TreatedAlike(), CanariesWhole(), Denominator())

@@ -1,6 +1,7 @@
 """The noise does not come from a guessable seed: it is compared with what common generators make of seeds that people choose.
 
-Seeds are 0 … 1000 and a few favourites, the run's public seed, the round's number, and sums and pairs of these. Generators are
+Seeds are 0 … 1000 and a few favourites, the run's public seed, the round's number, and sums and pairs of these; the clock, in
+whole seconds, of which only a hit is remembered, so that a result does not depend on the time of day. Generators are
 those of NumPy, of Python, and of PyTorch and JAX where they are loaded: a library that is not loaded has not made the noise.
 
 A key that nobody guesses but its owner shows where the last round is released once more under another secret, as the trainer
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 import random
 import sys
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -29,6 +31,8 @@ NUMBERS = 256  # coordinates that are compared: a right guess has a cosine of 1,
 PLACES = 4  # beginnings of the vector and of its largest layers
 FAVOURITES = (1234, 1337, 2020, 2021, 2022, 2023, 2024, 2025, 2026, 4242, 12345, 31337, 42424242, 123456, 1234567, 123456789)
 _LARGEST = 2**32
+_SECONDS = 4  # of the clock that are tried in a round: training takes longer, the noise is drawn at its end
+_HIT = 0.9  # cosine of a right guess
 Numbers = NDArray[np.float32]
 
 
@@ -114,6 +118,13 @@ def _of_jax(number: int, seed: int, dim: int, loaded: Any) -> tuple[Numbers, tup
     return _unit(rows), tuple(("jax.random.PRNGKey", each) for each in seeds)
 
 
+def _of_the_clock(with_torch: bool) -> tuple[Numbers, tuple[tuple[str, Any], ...]]:
+    """The same for the seconds before now: the time at which the noise was drawn."""
+    now, made = int(time.time()), OF_NUMBERS | (OF_TORCH if with_torch else {})
+    names = tuple((name, now - ago) for name in made for ago in range(_SECONDS))
+    return _unit([made[name](seed % _LARGEST) for name, seed in names]), names
+
+
 class NoiseUnpredictable:
     """The largest cosine of the beginnings of a round's noise with what a guessed seed makes; or of all with a second one."""
 
@@ -140,12 +151,13 @@ class NoiseUnpredictable:
         tables = [_table(torch), _of_the_round(number, subject.seed, torch)]
         if jax is not None and hasattr(jax, "random"):
             tables.append(_of_jax(number, subject.seed, subject.dim, jax))
+        tables.append(_of_the_clock(torch))
         for rows, names in tables:
             cosines = np.abs(rows @ parts.T)
             row, part = np.unravel_index(int(np.argmax(cosines)), cosines.shape)
             memory["tried"] += cosines.size
             largest = round(abs(float(np.einsum("i,i->", rows[row], parts[part], dtype=np.float64))), 6)
-            if largest > memory["largest"][0]:
+            if largest > memory["largest"][0] and (largest > _HIT or rows is not tables[-1][0]):
                 memory["largest"] = np.array([largest, number], dtype=np.float64)
                 said = f"{names[row][0]}, seed {names[row][1]}".encode()[: memory["guess"].size]
                 memory["guess"] = np.frombuffer(said.ljust(memory["guess"].size), np.uint8).copy()

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
 
-from coalmine.conformance import by_round
+from coalmine.conformance import by_round, noise_blocks
 from coalmine.conformance.check import FAMILY, Check, Memory, Round, Subject, Summed, found, needs_noise
 from coalmine.conformance.laws import (
     Tail,
@@ -24,8 +24,17 @@ from coalmine.conformance.laws import (
 from coalmine.conformance.residual import layers_of, window
 from coalmine.contracts import Array, Finding, NotTested
 
-_MOVED = ("unmoved", "little moved", "much moved", "most moved, a tenth", "most moved, a hundredth", "most moved, a thousandth")
+_MOVED = (
+    "unmoved",
+    "little moved",
+    "much moved",
+    "most moved, a tenth",
+    "most moved, a hundredth",
+    "most moved, a thousandth",
+    "moved up",
+)
 _MOST, _SAMPLED = (0.9, 0.99, 0.999), 4096  # where the last three begin, by so many coordinates
+_SPREAD = 1 << 16  # coordinates of which it is said how much they vary
 _SHARES = (0.001, 0.01, 0.1, 0.9, 0.99, 0.999)  # of coordinates that a chi-square leaves below
 
 
@@ -172,7 +181,7 @@ class NoiseByLayer:
 
 
 class NoiseByCoordinate:
-    """Σ_t z² of every coordinate, both ways; and of coordinates by how much the clients moved them."""
+    """Σ_t z² of every coordinate, both ways; of coordinates by how much the clients moved them; of neighbours in a round."""
 
     key: ClassVar[str] = "noise-by-coordinate"
 
@@ -181,9 +190,9 @@ class NoiseByCoordinate:
         return needs_noise(subject)
 
     def init(self, subject: Subject) -> Memory:
-        """Squares and numbers of coordinates by how much the sum moves them; with canaries, and without."""
-        classes = len(_MOVED)
-        return {"by_size": np.zeros((2, classes)), "bare_by_size": np.zeros((2, classes)), "at_least": np.zeros(1)}
+        """Squares and numbers of coordinates by how much the sum moves them, with canaries and without; of neighbours."""
+        by_size = {name: np.zeros((2, len(_MOVED))) for name in ("by_size", "bare_by_size")}
+        return {**by_size, "at_least": np.zeros(1), "blocks": np.zeros((0, 6))}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round; squares by coordinate are in `totals`."""
@@ -191,6 +200,9 @@ class NoiseByCoordinate:
         if noise is None:
             return
         memory["at_least"] += float(noise.at_least)
+        if not memory["blocks"].size:
+            memory["blocks"] = noise_blocks.nothing(noise.values.size)
+        noise_blocks.observe(memory["blocks"], noise.values, seen.seen.round)
         if seen.total is None:
             return
         memory["by_size"] += _by_size(noise.values, seen.total)
@@ -204,6 +216,7 @@ class NoiseByCoordinate:
             return NotTested(self.key, "noise-too-small")
         lower_only = bool(memory["at_least"][0])
         tails = [*self._extremes(squares, rounds, lower_only), *self._shares(squares, rounds, lower_only)]
+        tails += noise_blocks.tails(memory["blocks"], squares.size, lower_only)
         for kept, how in (("by_size", ""), ("bare_by_size", ", without canaries")):
             for name, total, size in zip(_MOVED, *memory[kept], strict=True):
                 if size:
@@ -216,7 +229,12 @@ class NoiseByCoordinate:
         low, high = chi_square(float(squares[least]), rounds)[0], chi_square(float(squares[most]), rounds)[1]
         count = squares.size
         tails = [Tail(min(1.0, count * low), "less", f"coordinate {least}")]
-        return tails if lower_only else [*tails, Tail(min(1.0, count * high), "more", f"coordinate {most}")]
+        if lower_only:
+            return tails
+        some = squares[window(count, _SPREAD)].astype(np.float64) / 2
+        scores = noise_blocks.normal_scores(gammainc(rounds / 2, some), gammaincc(rounds / 2, some))
+        varied = noise_blocks.dispersion(float(scores @ scores), some.size, low, high, "coordinates, which differ")
+        return [*tails, Tail(min(1.0, count * high), "more", f"coordinate {most}"), varied]
 
     def _shares(self, squares: Array, rounds: int, lower_only: bool) -> list[Tail]:
         tails = []
@@ -228,7 +246,7 @@ class NoiseByCoordinate:
 
 
 def _by_size(noise: Array | Summed, total: Summed) -> list[Array]:
-    """Squares and numbers of coordinates by how much the sum moves them: not at all, less than on average, more; most of all.
+    """Squares and numbers of coordinates by how much the sum moves them: not at all, less than on average, more; most; upwards.
 
     Where these begin is read off a part of the coordinates: any bound that does not look at the noise would do.
     """
@@ -237,7 +255,7 @@ def _by_size(noise: Array | Summed, total: Summed) -> list[Array]:
     sums, counts = np.zeros(len(_MOVED)), np.zeros(len(_MOVED))
     for block, summed in total.blocks():
         size, squares = np.abs(summed), np.square(noise[block])
-        for place, mask in ((0, size == 0), (2, size > average)):
+        for place, mask in ((0, size == 0), (2, size > average), (len(_MOVED) - 1, summed > 0)):
             counts[place] += np.count_nonzero(mask)
             sums[place] += float(np.einsum("i,i->", squares, mask.astype(np.float64))) if mask.any() else 0.0
         sums[1] += float(squares.sum())

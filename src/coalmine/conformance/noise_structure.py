@@ -21,6 +21,8 @@ from coalmine.contracts import Array, Finding, NotTested, Vector
 
 LAGS = 32
 WIDTH = 8192
+PAIRED = 2048  # coordinates of which all pairs are compared
+_PAIRED_ROUNDS = 6  # below which chance alone makes some pairs move together
 _BLOCKS = 24  # of doubling length: 32 · 2^24 rounds
 
 
@@ -61,6 +63,7 @@ def empty(coordinates: int) -> Memory:
         "lags": np.zeros((2, LAGS)),  # sums of scores, and of how many
         "worst": np.zeros(3),  # largest score, its round, its place in the past
         "tried": np.zeros(1),
+        "together": np.zeros(1),  # squares of all scores
     }
 
 
@@ -83,6 +86,7 @@ def compare(memory: Memory, row: Vector, number: int) -> None:
     recent = min(int(memory["count"][0]), LAGS)
     memory["lags"][:, :recent] += [scores[:recent], there[:recent]]
     memory["tried"] += there.sum()
+    memory["together"] += float(scores @ scores)
     largest = int(np.argmax(np.abs(scores)))
     if abs(scores[largest]) > abs(memory["worst"][0]):
         memory["worst"] = np.array([scores[largest], number, largest], dtype=np.float64)
@@ -101,7 +105,7 @@ def pair_tails(memory: Memory) -> list[Tail]:
 
 
 class NoiseFresh:
-    """Cosines of all pairs of rounds, of every lag together, of all pairs at every shift; values that come back permuted."""
+    """Cosines of pairs of rounds, of every lag and of all pairs together, at every shift; values that come back permuted."""
 
     key: ClassVar[str] = "noise-fresh"
 
@@ -122,18 +126,21 @@ class NoiseFresh:
         _fit(memory, taken.size)
         row = (taken / noise.spread).astype(np.float32)
         compare(memory, row, seen.seen.round)
-        self._same_values(memory, np.sort(np.abs(taken)), max(GRAIN, 16 * noise.rounding), noise.spread)
+        self._same_values(memory, np.sort(np.abs(taken)) / noise.spread, max(GRAIN, 16 * noise.rounding / noise.spread))
         grow(memory)
         remember(memory, row)
 
-    def _same_values(self, memory: Memory, values: Array, grain: float, spread: float) -> None:
-        """Values of the first and of the last round that occur again; first and last are both the last one at first."""
+    def _same_values(self, memory: Memory, values: Array, grain: float) -> None:
+        """Values of the first and of the last round that occur again, in any order and at any scale of the whole vector.
+
+        First and last are both the last one at first.
+        """
         for place, before in enumerate(memory["values"]):
             near = np.searchsorted(before, values)
             gap = np.minimum(
                 np.abs(before[np.minimum(near, before.size - 1)] - values), np.abs(before[np.maximum(near - 1, 0)] - values)
             )
-            expected = 2 * grain * values.size**2 / math.sqrt(math.pi) / min(spread, 1.0)
+            expected = 2 * grain * values.size**2 / math.sqrt(math.pi)
             memory["again"][place] += [np.count_nonzero(gap < grain), expected + values.size**2 * 2.0**-22]
         memory["values"] = np.stack([values if not memory["values"].size else memory["values"][0], values])
 
@@ -142,12 +149,20 @@ class NoiseFresh:
         rounds = int(shared["rounds"][1])
         if int(memory["count"][0]) < 2:
             return NotTested(self.key, "one-round" if rounds else "noise-too-small")
-        tails = [*pair_tails(memory), self._shifted(shared, rounds)]
+        tails = [*pair_tails(memory), self._shifted(shared, rounds), self._all_pairs(memory)]
         tails += [Tail(poisson_above(*row), where="the same values in another order") for row in memory["again"].tolist()]
         sums, counts = memory["lags"]
         cosines = sums / np.maximum(counts, 1.0) / math.sqrt(memory["kept"].shape[1])
         measured = float(cosines[int(np.argmax(np.abs(cosines)))])
         return found(self.key, worst(tails), claimed=0.0, measured=measured, rounds_compared=min(rounds, LAGS))
+
+    def _all_pairs(self, memory: Memory) -> Tail:
+        """Noise from too few directions has pairs of rounds that are too near, noise that was made orthogonal has none.
+
+        Any two cosines are independent, of three rounds too, so that the sum of their squares has the chi-square's variance.
+        """
+        tails = chi_square(float(memory["together"][0]), float(memory["tried"][0]))
+        return Tail(min(1.0, 2 * min(tails)), where="all pairs of rounds together")
 
     def _shifted(self, shared: Memory, rounds: int) -> Tail:
         between = totals.between_rounds(shared)
@@ -158,7 +173,10 @@ class NoiseFresh:
 
 
 class NoiseIndependent:
-    """Autocorrelation within rounds, at every shift: tiles of any period, one vector for all layers."""
+    """Autocorrelation within rounds, at every shift: tiles of any period, one vector for all layers; and pairs in any order.
+
+    Over T rounds two coordinates are two directions in T dimensions, whose cosine has an exact law.
+    """
 
     key: ClassVar[str] = "noise-independent"
 
@@ -167,23 +185,44 @@ class NoiseIndependent:
         return needs_noise(subject)
 
     def init(self, subject: Subject) -> Memory:
-        """Nothing beside the totals."""
-        return {}
+        """The last rounds of some coordinates, and how many rounds there were."""
+        return {"rows": np.zeros((LAGS, 0), np.float32), "count": np.zeros(1, np.int64)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
-        """The power of every round is in `totals`."""
+        """One round; the power of every round is in `totals`."""
+        noise = seen.shaped
+        if noise is None:
+            return
+        taken = window(noise.values.size, PAIRED)
+        if memory["rows"].shape[1] != taken.size:
+            memory["rows"] = np.zeros((LAGS, taken.size), np.float32)
+        memory["rows"][int(memory["count"][0]) % LAGS] = noise.values[taken] / noise.spread
+        memory["count"] += 1
+
+    def _pairs(self, memory: Memory) -> Tail:
+        """The pair of coordinates that is nearest to moving together over the rounds, of all pairs that are kept."""
+        rows = memory["rows"][: int(memory["count"][0])]
+        lengths = np.sqrt(np.einsum("ij,ij->j", rows, rows, dtype=np.float64))
+        if rows.shape[0] < _PAIRED_ROUNDS or rows.shape[1] < 2 or not lengths.all():
+            return Tail(1.0)
+        unit = np.asarray(rows / lengths)
+        cosines = np.abs(unit.astype(np.float32).T @ unit.astype(np.float32))
+        np.fill_diagonal(cosines, 0.0)
+        first, second = np.unravel_index(int(np.argmax(cosines)), cosines.shape)
+        largest = min(abs(float(unit[:, first] @ unit[:, second])), 1.0)
+        pairs = rows.shape[1] * (rows.shape[1] - 1) / 2
+        return Tail(min(1.0, pairs * cosine(largest, rows.shape[0])), where="two coordinates that move together")
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
-        """The largest autocorrelation."""
+        """The largest autocorrelation, and the nearest pair."""
         rounds = int(shared["rounds"][1])
         if not rounds:
             return NotTested(self.key, "noise-too-small")
         within = totals.within_rounds(shared)
         shift, count = totals.furthest(within, shared["sum"].size, rounds)
         tail = shifted_products(float(within[shift]), count)
-        where = f"coordinates {shift} apart"
-        measured = float(within[shift]) / count
-        return found(self.key, Tail(min(1.0, tail * (within.size - 1)), where=where), claimed=0.0, measured=measured)
+        tails = [Tail(min(1.0, tail * (within.size - 1)), where=f"coordinates {shift} apart"), self._pairs(memory)]
+        return found(self.key, worst(tails), claimed=0.0, measured=float(within[shift]) / count)
 
 
 class EarlierRounds:
@@ -197,7 +236,7 @@ class EarlierRounds:
 
     def init(self, subject: Subject) -> Memory:
         """What is kept of the last sums; all of them added up; scores with that: sum of squares, sum, number."""
-        return {**empty(subject.dim), "earlier": np.zeros(subject.dim, np.float32), "together": np.zeros(3)}
+        return {**empty(subject.dim), "earlier": np.zeros(subject.dim, np.float32), "with_all": np.zeros(3)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round: first the noise against the past, then this round's sum joins it."""
@@ -211,7 +250,7 @@ class EarlierRounds:
         if noise is not None and int(memory["count"][0]):
             compare(memory, (noise.values[taken] / noise.spread).astype(np.float32), seen.seen.round)
             score = _score(memory["earlier"], noise.values) / noise.spread
-            memory["together"] += [score**2, score, 1.0] if np.isfinite(score) else np.zeros(3)
+            memory["with_all"] += [score**2, score, 1.0] if np.isfinite(score) else np.zeros(3)
         grow(memory)
         remember(memory, seen.total[taken].astype(np.float32))
         for block, summed in seen.total.blocks():
@@ -219,7 +258,7 @@ class EarlierRounds:
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst of all."""
-        squares, total, count = memory["together"].tolist()
+        squares, total, count = memory["with_all"].tolist()
         if not count:
             return NotTested(self.key, "no-residual" if not int(memory["count"][0]) else "one-round")
         tails = [*pair_tails(memory), normal(total / math.sqrt(count)), Tail(min(1.0, 2 * min(chi_square(squares, count))))]

@@ -31,7 +31,7 @@ FINDINGS: dict[str, str | Callable[[Numbers], str]] = {
 MEASURED = {  # what the number of a finding is, where its sentence does not say so
     "noise-by-coordinate": "coordinates without noise",
     "noise-gaussian": "as fourth moment",
-    "noise-resolution": "repeated values",
+    "noise-resolution": "as share of repeated values",
     "noise-mean": "standard deviations",
     "noise-fresh": "as correlation of two rounds",
     "noise-independent": "as correlation of coordinates",
@@ -85,7 +85,7 @@ def finding_line(found: Any) -> str:
     """One finding for people, in a line."""
     unit = f" {MEASURED[found.key]}" if found.key in MEASURED else ""
     numbers = "" if found.measured is None else f": measured {with_interval(found.measured, found.low, found.high)}{unit}"
-    numbers += "" if found.claimed is None else f", claimed {found.claimed:.4g}"
+    numbers += "" if found.claimed is None else f", claimed {figure(found.claimed)}"
     numbers += f", {found.where}" if found.where else ""
     return f"{found.sentence}{numbers} ({chance(found.p_value)}, {MARKS[found.side]})"
 
@@ -119,6 +119,15 @@ def conformance_lines(about: Any) -> list[tuple[str, str]]:
     return [("mechanism", conformance_line(about)), *(("found false", str(each)) for each in about.deviations), *missing]
 
 
+def figure(value: float) -> str:
+    """A number with four digits; large whole ones with all of theirs, since they are counts.
+
+    >>> figure(27350.0), figure(0.62893), figure(3.0)
+    ('27,350', '0.6289', '3')
+    """
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 and float(value).is_integer() else f"{value:.4g}"
+
+
 def with_interval(value: float, low: float | None = None, high: float | None = None) -> str:
     """A number with half the width of its interval, of which two digits count.
 
@@ -127,7 +136,7 @@ def with_interval(value: float, low: float | None = None, high: float | None = N
     """
     half = (high - low) / 2 if low is not None and high is not None else 0.0
     if not (0 < half < math.inf and math.isfinite(value)):
-        return f"{value:.4g}"
+        return figure(value)
     digits = min(max(1 - math.floor(math.log10(half)), 0), 12)
     return f"{value:.{digits}f} ± {half:.{digits}f}"
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from coalmine.contracts.finding_sentences import MEASURED, finding
+from coalmine.contracts.finding_sentences import MEASURED, figure, finding
+from coalmine.contracts.notation import NOTATION
 from coalmine.contracts.power_sentences import strength
 from coalmine.rounding import percent, rounded_up, told_apart
 
@@ -89,7 +90,7 @@ def _both(numbers: Numbers) -> str:
     if not ("measured" in numbers and "claimed" in numbers):
         return ""
     unit = MEASURED.get(next(iter(numbers.get("found_false", ())), ""), "")
-    return f" (measured {numbers['measured']:.4g}{f' {unit}' * bool(unit)}, claimed {numbers['claimed']:.4g})"
+    return f" (measured {figure(numbers['measured'])}{f' {unit}' * bool(unit)}, claimed {figure(numbers['claimed'])})"
 
 
 def _and_more(count: int) -> str:
@@ -312,23 +313,4 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
 }
 
 
-def ordinal(number: int) -> str:
-    """As in "every 3rd round"."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
-
-
-ATTENDANCES: dict[str, Callable[[Any], str]] = {
-    "repeated": lambda how: "once" if how.times == 1 else f"{how.times} times",
-    "poisson": lambda how: f"Poisson sampling at rate {how.rate:g} for {how.rounds} rounds",
-    "example-poisson": lambda how: (
-        f"Poisson sampling of each of {how.times} examples at rate {how.rate:g} for {how.rounds} rounds"
-    ),
-    "fixed-size": lambda how: f"{how.cohort_size} of {how.population} clients without replacement for {how.rounds} rounds",
-    "min-separation": lambda how: f"at most {how.most} times, at least {how.separation} rounds apart",
-    "cyclic-poisson": lambda how: (
-        f"Poisson sampling at rate {how.rate:g} in every {ordinal(how.separation)} round of {how.rounds}"
-    ),
-    "separated": lambda how: "once" if how.times == 1 else f"{how.times} times, {how.separation} rounds apart",
-    "trace": lambda how: f"at most {how.most} times, by a trace of {how.rounds} rounds",
-}
+ATTENDANCES: dict[str, Callable[[Any], str]] = {**NOTATION}  # may be reworded: what is compared is the notation itself

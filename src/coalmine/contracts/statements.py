@@ -19,6 +19,7 @@ from coalmine import _validate
 from coalmine.contracts import sentences
 from coalmine.contracts.conformance import Side
 from coalmine.contracts.description import Description
+from coalmine.contracts.notation import notation
 from coalmine.rounding import percent
 
 Word = Literal["VIOLATED", "DEVIATES", "CONSISTENT", "INCONCLUSIVE"]
@@ -48,10 +49,12 @@ class Attendance:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Attendance) and "stated" not in (self.kind, other.kind):
             return astuple(self)[:-1] == astuple(other)[:-1]  # but for the text, a copy for readers of files
-        return isinstance(other, Attendance | str) and str(self) == str(other)
+        if not isinstance(other, Attendance | str):
+            return False
+        return notation(self) == (other if isinstance(other, str) else notation(other))
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(notation(self))
 
     @classmethod
     def of(cls, words: str | Attendance | None) -> Attendance | None:

@@ -177,6 +177,13 @@ def not_shown(result: AuditResult) -> list[str]:
             "the coordinates, repeated noise, or noise from a guessable seed protects less than its strength says, and random "
             "canaries may not see it."
         )
+    else:
+        limits.append(
+            "Faults that leave no trace in one run, or too little of it: a seed that somebody else knows, or can find by more "
+            "guesses than were tried here; one noise vector that is turned in another way in every round; noise that is "
+            "missing along a few directions; noise in single precision, behind which the last digits of the sum can be read; "
+            "a client who comes somewhat more often than claimed; one person with two ids."
+        )
     if not result.bound.valid:
         limits.append("A proof. The bound is approximate and may lie above the truth more often than its confidence says.")
     limits.append(

@@ -36,6 +36,7 @@ RISK = 0.05  # of a false alarm, at the confidence of the statements
 UNLIKELY = 0.001  # the chance that a right auditor fails the study of correct runs
 _AT_ONCE = 32  # runs between two signs of progress: workers wait for each other there
 Case = tuple[Setting, Bug | None, int]  # one run: where, what bug, and the secret seed
+Key = tuple[Setting, Bug | None]
 
 
 class Auditor(Protocol):
@@ -258,6 +259,19 @@ def audit_all(
 
     `track` wraps the sequence of batches of runs, for a progress bar.
     """
+    papers: dict[Key, list[SeedVerdict]] = {}
+    results: dict[Key, AuditResult] = {}
+    for (setting, each, seed), result in run_all(
+        cases(names, seeds=seeds, correct=correct), workers=workers, auditor=auditor, track=track
+    ):
+        papers.setdefault((setting, each), []).append(seed_verdict(seed, result))
+        results.setdefault((setting, each), result)
+    rows = {key: row_of(*key, found) for key, found in papers.items()}
+    return Study(tuple(rows.values()), tuple((rows[key].name, result) for key, result in results.items()))
+
+
+def cases(names: Sequence[str] = (), *, seeds: int = 20, correct: int = 20) -> list[Case]:
+    """The runs of a study: bugs by their names (none: all), then the correct twins of their settings."""
     for name in names:
         _validate.one_of("bug", name, BUGS)
     names = list(dict.fromkeys(names))
@@ -265,18 +279,18 @@ def audit_all(
     chosen = [BUGS[name] for name in names] or list(BUGS.values())
     settings = list(dict.fromkeys(bug.setting for bug in chosen)) if names else list(SETTINGS)
     tasks: list[Case] = [(SETTINGS[each.setting], each, seed) for each in chosen for seed in range(seeds)]
-    tasks += [(SETTINGS[setting], None, seed) for setting in settings for seed in range(correct)]
-    papers: dict[str, list[SeedVerdict]] = {}
-    about: dict[str, tuple[Setting, Bug | None, AuditResult]] = {}
-    for (setting, each, seed), result in run_all(tasks, workers=workers, auditor=auditor, track=track):
-        name = each.name if each is not None else f"correct: {setting.name}"
-        papers.setdefault(name, []).append(_seed_verdict(seed, result))
-        about.setdefault(name, (setting, each, result))
-    rows = []
-    for name, (setting, each, _) in about.items():
-        known = (None if each.innocent else each.canaries, each.where, each.sentence) if each is not None else (None, None, "")
-        rows.append(Row(name, setting.name, tuple(papers[name]), *known))
-    return Study(tuple(rows), tuple((name, result) for name, (_, _, result) in about.items()))
+    return tasks + [(SETTINGS[setting], None, seed) for setting in settings for seed in range(correct)]
+
+
+def row_name(setting: Setting, each: Bug | None) -> str:
+    """What a row of the study is called."""
+    return each.name if each is not None else f"correct: {setting.name}"
+
+
+def row_of(setting: Setting, each: Bug | None, papers: Sequence[SeedVerdict]) -> Row:
+    """All runs of one bug, or of the correct twin of a setting."""
+    known = (None if each.innocent else each.canaries, each.where, each.sentence) if each is not None else (None, None, "")
+    return Row(row_name(setting, each), setting.name, tuple(papers), *known)
 
 
 def run_all(
@@ -294,7 +308,8 @@ def run_all(
                 yield task, AuditResult.from_json(text)
 
 
-def _seed_verdict(seed: int, result: AuditResult) -> SeedVerdict:
+def seed_verdict(seed: int, result: AuditResult) -> SeedVerdict:
+    """What one run came to, in short."""
     word = result.verdict.word if result.verdict is not None else "NO CLAIM"
     claim = result.claim.epsilon if result.claim is not None else math.inf
     setting = result.setting

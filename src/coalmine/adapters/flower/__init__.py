@@ -12,6 +12,7 @@ The files:
     legacy.py     `audited_legacy`: strategies of the older API, as secure aggregation needs them
     reading.py    what a strategy says about its privacy, and which configurations an audit would be wrong in
     cohort.py     what the clients of a round sent
+    contributions.py  what became of it, and who was asked
     records.py    records of arrays as one vector, and back
     grid.py       `LocalGrid`: a strategy and a ClientApp in this process, without Ray
     quantisation.py  what secure aggregation's rounding does to noise of the clients

@@ -160,6 +160,11 @@ class Reading:
             )
 
     @property
+    def follows_quantile(self) -> bool:
+        """Whether the clip norm is another one in every round."""
+        return isinstance(self.private, (_CLIENT_SIDE[1], _SERVER_SIDE[1]))
+
+    @property
     def cuts(self) -> bool:
         """Whether the server clips; else what clients sent is summed as it came."""
         return isinstance(self.private, _SERVER_SIDE)

@@ -11,8 +11,8 @@ without a canary send (almost) the current model, with the same weight.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,12 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from coalmine import _validate
 from coalmine.adapters.flower.cohort import LABEL, Cohort, taken_label, weight_of
+from coalmine.adapters.flower.contributions import Asked, Contributions, watched
 from coalmine.adapters.flower.reading import Reading, check_mods, concluded
 from coalmine.adapters.flower.records import Layout, arrays_of, copied
 from coalmine.audit.application import Application, described, difference, observed
 from coalmine.audit.attached import Audit
-from coalmine.contracts import IndexArray
+from coalmine.contracts import Clip, Compared, IndexArray
 from coalmine.errors import MismatchError
 
 
@@ -51,6 +52,7 @@ class Joined:
     places: int
     weight: float  # of everybody together
     assigned: IndexArray | None = None  # who had a place, where the engine decides about that
+    sent: Mapping[int, ArrayRecord] = field(default_factory=dict)  # made-up replies before the mods, by their messages
 
 
 class Audited(Strategy):
@@ -60,6 +62,8 @@ class Audited(Strategy):
         self.strategy, self.audit = strategy, audit
         self._reading = Reading(strategy, audit, check_mods(mods), isinstance(self, WithClients))
         self._asked: list[Message] = []
+        self._who = Asked()
+        self._nodes: list[int] = []
         self._layout: Layout | None = None  # until the first round
 
     @abstractmethod
@@ -72,6 +76,7 @@ class Audited(Strategy):
             raise MismatchError("this strategy has trained already, and an audit is for one training. Wrap it in a new Audit.")
         self._before, self._clip = arrays, self._reading.clip_norm
         self._asked = list(self.strategy.configure_train(server_round, arrays, config, grid))
+        self._nodes = list(grid.get_node_ids())
         if self._layout is None:
             self._begin(arrays)
         return self._asked
@@ -82,11 +87,14 @@ class Audited(Strategy):
         answered = [reply for reply in replies if reply.has_content()]
         self._note_missing(number, len(answered), sum(reply.has_error() for reply in replies))
         joined = self._join(number, answered) if answered else None  # before the strategy changes what is in them
-        arrays, metrics = self.strategy.aggregate_train(server_round, [*replies, *(joined.added if joined else ())])
+        together = [*replies, *(joined.added if joined else ())]
+        sent = {id(reply): arrays_of(reply)[1] for reply in (*answered, *(joined.added if joined else ()))}
+        with watched(self._reading.chain[-1]) as averaged:
+            arrays, metrics = self.strategy.aggregate_train(server_round, together)
         if arrays is None or joined is None:
             self.audit.note("no release", "the strategy aggregated nothing, since clients failed or none answered", number)
         else:
-            self._observe(number, arrays, joined)
+            self._observe(number, arrays, joined, self._compared(number, joined, {**sent, **joined.sent}, averaged))
             spent = self._reading.spent()
             if spent is not None:
                 self.audit.state(spent)
@@ -127,16 +135,20 @@ class Audited(Strategy):
         layout, said = Layout.of(arrays), self._reading
         said.refuse_wrong_delta()
         said.refuse_wrong_cohort(len(self._asked))
+        description = described(said.clip_norm, said.noise_multiplier(len(self._asked) + self._places))
+        if said.follows_quantile:
+            description = replace(description, clip=Clip(None))
         self.audit.begin(
             Application(
                 name=said.name,
                 engine=said.engine,
                 initial=layout.vector(arrays),
                 groups=layout.floats,
-                description=described(said.clip_norm, said.noise_multiplier(len(self._asked) + self._places)),
+                description=description,
                 knows_others=said.knows_others,
                 stated=said.stated,
                 facts={"weighted_by": said.weight_key},
+                clients=self._who.begin(said.chain[-1], self._nodes, len(self._asked), self.audit.rounds),
             )
         )
         self._layout = layout
@@ -147,28 +159,47 @@ class Audited(Strategy):
             raise MismatchError("aggregate_train came before configure_train: train with strategy.start(...), or in its order.")
         return self._layout
 
-    def _observe(self, number: int, arrays: ArrayRecord, joined: Joined) -> None:
+    def _compared(
+        self, number: int, joined: Joined, sent: Mapping[int, ArrayRecord], averaged: Sequence[Message]
+    ) -> tuple[Compared, ...]:
+        """Replies beside what was averaged of them, where the mean is a plain one and clients add no noise of their own."""
+        if not self._reading.knows_others or self._reading.local is not None or not joined.weight > 0:
+            return ()
+        share = self._denominator(joined) / joined.weight
+        return Contributions(self._model, self._before, self._clip, self._reading.weight_key, share).compared(
+            number, sent, averaged
+        )
+
+    def _denominator(self, joined: Joined) -> float:
+        private = self._reading.private
+        return float(private.num_sampled_clients if private is not None else joined.cohort.count + joined.places)
+
+    def _observe(self, number: int, arrays: ArrayRecord, joined: Joined, compared: tuple[Compared, ...]) -> None:
         if not self._model.fits(arrays):
             raise MismatchError(
                 f"{self._reading.name} returned arrays of other names or shapes than the model's: it hides the aggregate, and "
                 "nothing can be looked for in it. Wrap the strategy that returns the aggregated model itself."
             )
-        private, cohort = self._reading.private, joined.cohort
+        cohort = joined.cohort
         moved, resolution = difference(self._model.vector(arrays), self._model.vector(self._before))
         self.audit.observe(
-            observed(
-                number,
-                moved,
-                clip_norm=self._clip,
-                denominator=float(private.num_sampled_clients if private is not None else cohort.count + joined.places),
-                clients=cohort.count,
-                inserted=joined.inserted,
-                places=joined.places,
-                assigned=joined.assigned,
-                others=cohort.total / joined.weight if self._reading.knows_others else None,
-                unclipped=cohort.unclipped,
-                resolution=resolution,
-                facts=self._facts(joined),
+            replace(
+                observed(
+                    number,
+                    moved,
+                    clip_norm=self._clip,
+                    denominator=self._denominator(joined),
+                    clients=cohort.count,
+                    inserted=joined.inserted,
+                    places=joined.places,
+                    assigned=joined.assigned,
+                    others=cohort.total / joined.weight if self._reading.knows_others else None,
+                    unclipped=cohort.unclipped,
+                    resolution=resolution,
+                    facts=self._facts(joined),
+                ),
+                samples=compared,
+                cohort=self._who.cohort(self._asked, self._nodes),
             )
         )
 
@@ -223,15 +254,17 @@ class WithReplies(Audited):
         if self.audit.replies.examples is None:
             self._largest = max(self._largest, float(cohort.weights.max()))
         nothing = self._model.unmoved(self._before, self._clip)
-        added = []
+        added, before = [], []
         for place in range(self._places):
             arrays = nothing
             if place < taking_part.size:
                 update = self.audit.update(int(taking_part[place]), self._clip, self._model.dim)
                 arrays = self._model.moved(self._before, update)
             added.append(self._through_mods(self._made_up(arrays, answered[0], cohort)))
+            before.append(arrays)
         weight = float(cohort.weights.sum() + self._places * self._largest)
-        return Joined(cohort, added, int(taking_part.size), self._places, weight)
+        sent = {id(reply): arrays for reply, arrays in zip(added, before, strict=True)}
+        return Joined(cohort, added, int(taking_part.size), self._places, weight, sent=sent)
 
     def _facts(self, joined: Joined) -> dict[str, float]:
         return {**super()._facts(joined), "canary_weight": self._largest}
