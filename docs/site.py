@@ -22,6 +22,13 @@ Every public name of `coalmine`, from its docstring. [Notation](notation.md) has
 
 """
 
+MORE = {  # public, and not at the front door
+    "coalmine.testing.assert_conforms": "coalmine.testing.steps.assert_conforms",
+    "coalmine.adapters.opacus.attach": "coalmine.adapters.opacus.engine.attach",
+    "coalmine.adapters.loop": "coalmine.adapters.loop.Mechanism",
+    "coalmine.adapters.Statement": "coalmine.audit.spec.Statement",
+}
+
 
 def pages(folder):
     """All pages and the files that they link to, as the site has them."""
@@ -43,7 +50,8 @@ def pages(folder):
         page.write_text(text.replace("](README.md)", "](index.md)"), encoding="utf-8")
     names = [name for name in coalmine.__all__ if not name.startswith("_")]
     home = coalmine._HOME_OF
-    (folder / "api.md").write_text(REFERENCE + "\n".join(f"## {name}\n\n::: coalmine.{home[name]}.{name}\n" for name in names))
+    places = {name: f"coalmine.{home[name]}.{name}" for name in names} | MORE
+    (folder / "api.md").write_text(REFERENCE + "\n".join(f"## {name}\n\n::: {place}\n" for name, place in places.items()))
 
 
 def main():

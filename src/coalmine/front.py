@@ -30,6 +30,17 @@ def run(
     changes as on the command line, ["mechanism.noise_multiplier=0.5"]. `mechanism` is one of your own, as a subclass of
     `coalmine.mechanisms.Gaussian`; the claim is computed from what it describes itself to be. A `secret_seed` makes a run that
     can be repeated and is not private.
+
+    Args:
+        config_or_preset: A preset, a TOML file, or a `Config`.
+        out: The new directory.
+        set: Changes, as on the command line.
+        mechanism: One of your own.
+        secret_seed: For tests only.
+        quiet: No progress on standard error.
+
+    Returns:
+        The finished run: `.result`, `.directory`, `.training`.
     """
     from coalmine.training.campaign import run as train
     from coalmine.training.config import Config, changed, read_config
@@ -66,6 +77,19 @@ def frozen_scores(
     clients' part is subtracted and the scale of the noise is measured beside the canaries; with `"unknown"` a fresh cohort is
     part of every score. Costs one cohort of client trainings for known others, one training of every client for unknown ones,
     and a release for each draw.
+
+    Args:
+        federation: Data, model, mechanism and who takes part.
+        state: Of the server, at the measured round.
+        crafted: The canaries.
+        round_number: Whose noise and clip norm are used.
+        draws: Repetitions of the round.
+        others: "known" or "unknown".
+        excluded: Users that canaries were designed with.
+        unit: Who is protected.
+
+    Returns:
+        One score for each canary and draw.
     """
     from coalmine.training.frozen import Frozen
 

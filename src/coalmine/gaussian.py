@@ -36,6 +36,17 @@ def gaussian_epsilon(
     4.886554117...
     >>> gaussian_epsilon(0, 1, [0, 0, 1], [1, 2, 0.9], 1e-6)
     array([ 0.        , 34.34063243,  8.48918062])
+
+    Args:
+        mean_p: Mean of P.
+        std_p: Standard deviation of P.
+        mean_q: Mean of Q.
+        std_q: Standard deviation of Q.
+        delta: At which delta.
+        order: "both", or one direction: "p||q", "q||p".
+
+    Returns:
+        A float, or an array where an argument is one.
     """
     return _larger(_epsilon_one_way, _checked(mean_p, std_p, mean_q, std_q, delta=delta), order)
 
@@ -47,6 +58,17 @@ def gaussian_delta(
 
     >>> gaussian_delta(0, 1, 1, 1, 4.886554117)
     1.0000000...e-06
+
+    Args:
+        mean_p: Mean of P.
+        std_p: Standard deviation of P.
+        mean_q: Mean of Q.
+        std_q: Standard deviation of Q.
+        epsilon: At which epsilon.
+        order: "both", or one direction: "p||q", "q||p".
+
+    Returns:
+        A float, or an array where an argument is one.
     """
     return _larger(_delta_one_way, _checked(mean_p, std_p, mean_q, std_q, epsilon=epsilon), order)
 
@@ -58,6 +80,13 @@ def gaussian_gap(epsilon: float, delta: float) -> float:
 
     >>> 1 / gaussian_gap(10.0, 1e-6)
     0.541086831...
+
+    Args:
+        epsilon: Of the two Gaussians.
+        delta: At which delta.
+
+    Returns:
+        The gap mu, in standard deviations.
     """
     from scipy.optimize import brentq
 

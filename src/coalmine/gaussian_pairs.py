@@ -48,6 +48,11 @@ def standard_pair(mean_p: ArrayLike, cov_p: ArrayLike, mean_q: ArrayLike, cov_q:
     >>> variances, means = standard_pair([1.0], [[2.0]], [0.0], [[4.0]])
     >>> float(variances[0]), float(means[0])
     (0.5, 0.5)
+
+    `mean_p` and `cov_p` are mean and covariance of P, `mean_q` and `cov_q` of Q.
+
+    Returns:
+        What `pair_epsilon` takes: two vectors.
     """
     from scipy.linalg import LinAlgError, eigh
 
@@ -71,6 +76,16 @@ def pair_delta(variances: ArrayLike, means: ArrayLike, epsilon: ArrayLike, order
 
     >>> round(pair_delta([1.0], [1.0], 4.886554117), 12)
     1e-06
+
+    Args:
+        variances: Of P, by coordinate.
+        means: Of P, by coordinate.
+        epsilon: At which epsilon.
+        order: "both", or one direction: "p||q", "q||p".
+        times: Independent releases.
+
+    Returns:
+        A float, or an array where epsilon is one.
     """
     pairs = _pairs(variances, means, order, times)
     asked = np.asarray(epsilon, np.float64)
@@ -85,6 +100,11 @@ def pair_epsilon(variances: ArrayLike, means: ArrayLike, delta: float, order: Or
 
     >>> pair_epsilon([1.2], [0.3], 1e-6, order="p||q", times=50)
     16.13942519...
+
+    `variances`, `means`, `order` and `times` are those of `pair_delta`; `delta` is that of the statement.
+
+    Returns:
+        Epsilon.
     """
     delta = _validate.number("delta", delta)
     if delta >= 1.0:
@@ -102,6 +122,11 @@ def renyi_divergence(
 
     >>> renyi_divergence([1.0], [2.0], 3.0)                     # alpha mu² / 2
     6.0
+
+    `variances`, `means`, `order` and `times` are those of `pair_delta`.
+
+    Returns:
+        Nats.
     """
     at = _validate.positive("renyi_order", renyi_order)
     return max(pair.renyi(at) for pair in _pairs(variances, means, order, times))

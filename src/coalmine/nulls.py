@@ -22,7 +22,7 @@ _FAR = 1e-4  # below this the logarithm of the tail comes from a continued fract
 
 @dataclass(frozen=True)
 class CosineNull:
-    """The cosine between a uniformly random direction and any fixed vector of R^dim, exactly.
+    """The cosine between a uniformly random direction and any fixed vector of `dim` dimensions, exactly.
 
     (1 + cosine)/2 is Beta((dim-1)/2, (dim-1)/2) distributed, so the upper tail at t >= 0 is ½ I_{1-t²}((dim-1)/2, ½).
     The usual approximation N(0, 1/dim) is good in the bulk only: its log tail is off by z⁴/(4 dim) nats at z standard
@@ -153,7 +153,7 @@ class CosineNull:
 
 @dataclass(frozen=True)
 class GaussianNull:
-    """A normal law, for scores that are noise projected on a unit direction.
+    """A normal law, for scores that are noise projected on a unit direction: standard deviation `spread`, mean `center`.
 
     `slack` adds that many nats to the log tail: log(3.18) covers any sum of random signs of the same variance
     (Bentkus & Dzindzalieta 2015), hence transform canaries whose score contains other clients' updates.
@@ -213,7 +213,7 @@ class GaussianNull:
 
 @dataclass(frozen=True)
 class MaxNull:
-    """The maximum of `rounds` scores of one law, however they depend on each other: P(max >= x) <= rounds · P(score >= x).
+    """The maximum of `rounds` scores of one law `base`, however they depend: P(max >= x) <= rounds · P(score >= x).
 
     The price is at most log(rounds) nats, and it buys independence from the trajectory: the papers need unobserved canaries
     for Algorithm 3, since the joint law of a canary's cosines depends on the releases; the union bound does not.

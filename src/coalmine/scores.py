@@ -41,6 +41,19 @@ class Scores:
     `null` is the law of a held-out score where one is known; without it the held-out scores speak for themselves.
     `combined` says how several rounds became one score: by a "sum" (or there was one round), by their "maximum", or by a
     "likelihood-ratio". Only sums are shifted normals.
+
+    Args:
+        value: One number for each canary: higher means more likely inserted.
+        inserted: Whether it took part.
+        labels: Columns beside them, as round or run.
+        assignment: "coins", "fixed" or "unknown".
+        null: The law of a held-out score, if one is known.
+        dim: Dimensions of the directions, if scores are cosines.
+        statistic: What was computed, for people.
+        combined: "sum", "maximum" or "likelihood-ratio".
+        view: A key of `coalmine.views.VIEWS`, or your own words.
+        layer: The parameters that were looked at; None: all.
+        game: Who is protected from whom.
     """
 
     value: Array

@@ -39,6 +39,18 @@ def simulate_gaussian_mechanism(
     >>> scores = simulate_gaussian_mechanism(10_000_000, 1000, 0.541, seed=1)
     >>> bool(1.7 < scores.inserted_values.mean() * 10_000_000**0.5 < 2.0)                     # near 1/sigma = 1.85
     True
+
+    Args:
+        dim: Parameters.
+        canaries: That are inserted.
+        sigma: Noise multiplier of the release.
+        seed: Of the simulation.
+        norm_of_data: Of the others' sum, in clip norms.
+        held_out: Canaries that take no part.
+        method: "bartlett" or "direct".
+
+    Returns:
+        Their cosines with the release.
     """
     dim, canaries = _validate.whole("dim", dim, least=2), _validate.whole("canaries", canaries, least=1)
     held_out = _validate.whole("held_out", held_out)

@@ -72,6 +72,17 @@ def judge(
     mechanism. Where something else hides the canaries it is less, and a fault would be hidden with them. Who has only the
     value at half the noise, from an earlier verdict, gives `half_noise_epsilon`. A claim that holds for these data only decides
     nothing unless the caller says `for_these_data`.
+
+    Args:
+        claim: What is claimed.
+        bound: What was measured.
+        game: In which game it was measured.
+        visible: Epsilon that scores would show, by factor of missing noise.
+        half_noise_epsilon: The same at half the noise.
+        for_these_data: Whether a claim for these data only may decide.
+
+    Returns:
+        The verdict.
     """
     if claim.valid_for != ANY_DATA and not for_these_data:
         raise MismatchError(

@@ -92,6 +92,63 @@ def test_right_code_conforms_however_it_clips(new_audit, kind):
         assert abs(estimate.details["mean"] - 1.0) < 4.9 / np.sqrt(estimate.details["count"])
 
 
+@pytest.fixture
+def sparse(monkeypatch):
+    """As in a large model: one step of 16 has canaries."""
+    monkeypatch.setattr("coalmine.adapters.opacus.engine._LARGE", 100)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "virtual"])
+def test_right_code_conforms_in_steps_between_the_audited_ones(new_audit, sparse, kind):
+    if kind == "ghost" and not hasattr(opacus.optimizers, "DPOptimizerFastGradientClipping"):
+        pytest.skip("before ghost clipping")
+    if kind == "adaptive" and "kwargs" not in inspect.signature(opacus.PrivacyEngine.make_private).parameters:
+        pytest.skip("before make_private took the options of adaptive clipping")
+    audit = new_audit(pool=None)
+    train(audit, **KINDS.get(kind, {}), physical=6 if kind == "virtual" else None)
+    found = audit.result.conformance
+    assert found.deviations == () and found.rounds <= 4
+    assert found.noise.details["factor"] > 0.98  # of all 40 steps: those with canaries alone would not see 2 %
+
+
+def at_step(number, method, fault):
+    """Opacus's optimizer with a fault in one step of many."""
+
+    class Faulty(DPOptimizer):
+        def pre_step(self, closure=None):
+            self.steps_before = vars(self).get("steps_before", -1) + 1
+            return super().pre_step(closure)
+
+    def changed(self):
+        wrong = self.steps_before == number
+        kept = {name: vars(self)[name] for name in fault}
+        vars(self).update(fault if wrong else {})
+        getattr(super(Faulty, self), method)()
+        vars(self).update(kept)
+
+    setattr(Faulty, method, changed)
+    return Faulty
+
+
+@pytest.mark.parametrize("number", [3, 22])
+@pytest.mark.parametrize(
+    ("method", "fault", "sentence"),
+    [
+        ("add_noise", {"noise_multiplier": 0.5}, "noise-by-round"),
+        ("add_noise", {"noise_multiplier": 1.5}, "noise-by-round"),
+        ("clip_and_accumulate", {"max_grad_norm": 30.0}, "clipping"),
+    ],
+)
+def test_a_fault_in_a_single_step_is_seen_wherever_it_is(new_audit, sparse, monkeypatch, number, method, fault, sentence):
+    """Without looking at every step 15 of 16 such faults were missed, and the code was called as claimed."""
+    faulty = at_step(number, method, fault)
+    monkeypatch.setattr(opacus.privacy_engine, "get_optimizer_class", lambda *_, **__: faulty)
+    audit = new_audit(pool=None)
+    train(audit)
+    assert sentence in [each.key for each in audit.result.conformance.deviations]
+    assert audit.result.verdict.word != "CONSISTENT"
+
+
 def test_virtual_steps_are_one_step(new_audit):
     audit = new_audit()
     train(audit, physical=6)

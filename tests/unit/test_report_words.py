@@ -38,8 +38,8 @@ def test_the_whole_sentence(audit):
     shown = replace(shown, design=replace(shown.design, inserted=300, pool=600))
     assert words.quote(shown) == (
         "An adversary who sees every release and knows the rounds of its target and all other updates tried to tell which "
-        "of 600 test clients (canaries) took part (300 did, by coin flips). It showed with 95% confidence that epsilon is at least "
-        "1.83 at delta = 1e-5 (client level, add or remove one). The claim is epsilon = 4.38 for one participation."
+        "of 600 test clients (canaries) took part (300 did, by coin flips). It showed with 95% confidence that epsilon is at "
+        "least 1.83 at delta = 1e-5 (client level, add or remove one). The claim is epsilon = 4.38 for one participation."
     )
 
 

@@ -51,6 +51,16 @@ def attack_epsilon(projections: ArrayLike, q: float, sigma: float, reach: float,
     >>> crowded = attack_epsilon([0.3] * 100, 0.5, 1.0, 1.0, 1e-5)
     >>> round(perfect.epsilon, 3), round(crowded.epsilon, 2)
     (4.377, 2.29)
+
+    Args:
+        projections: Inner products of the others' clipped updates with the direction, in clip norms.
+        q: Probability of a client in the round.
+        sigma: Noise multiplier.
+        reach: Length of the canary's own clipped update, in clip norms.
+        delta: Of the statement, above 0 and below 1.
+
+    Returns:
+        The epsilon, computed under the assumptions that it lists; it decides nothing.
     """
     x = np.asarray(projections, dtype=np.float64).ravel()
     if not np.isfinite(x).all():

@@ -86,6 +86,18 @@ def claim(
     epsilon = 1.828 at delta = 1e-05 (dp-accounting ... PLD)
     >>> print(claim(Poisson(rate=0.01, rounds=1000), noise_multiplier=1.0, delta=1e-5, rounds_known=True))
     epsilon = 23.39 at delta = 1e-05 (analytic Gaussian)
+
+    Args:
+        participation: How a client takes part, as `Once()` or `Poisson(0.01, 1000)`.
+        noise_multiplier: Standard deviation of the noise on the sum, in clip norms.
+        delta: Of the statement, above 0 and below 1.
+        accountant: "auto", "analytic", "pld" or "rdp".
+        relation: "add-or-remove-one" or "replace-one"; by default the one that fits the participation.
+        unit: "client" or "example".
+        rounds_known: Whether the adversary knows the rounds of its target.
+
+    Returns:
+        The claim, with its accountant and its game.
     """
     return claim_of(
         plain_gaussian(noise_multiplier),
@@ -137,7 +149,18 @@ def claimed_delta(
     accountant: Accountant = "auto",
     relation: str | None = None,
 ) -> float:
-    """The delta at which the mechanism is (epsilon, delta)-DP."""
+    """The delta at which the mechanism is (epsilon, delta)-DP.
+
+    Args:
+        participation: How a client takes part, as `Once()` or `Poisson(0.01, 1000)`.
+        noise_multiplier: Of the noise on the sum, in clip norms.
+        epsilon: Of the statement.
+        accountant: "auto", "analytic", "pld" or "rdp".
+        relation: "add-or-remove-one" or "replace-one"; by default the one that fits the participation.
+
+    Returns:
+        The delta.
+    """
     noise_multiplier = _validate.positive("noise_multiplier", noise_multiplier)
     epsilon = _validate.non_negative("epsilon", epsilon)
     event = event_of(plain_gaussian(noise_multiplier), _known(participation), accountant=accountant, relation=relation)
@@ -161,6 +184,18 @@ def calibrate_noise(
     >>> from coalmine.participation import Once
     >>> round(calibrate_noise(Once(), epsilon=10.0, delta=1e-6), 6)
     0.541087
+
+    Args:
+        participation: How a client takes part, as `Once()` or `Poisson(0.01, 1000)`.
+        epsilon: What is to be claimed.
+        delta: Of the statement, above 0 and below 1.
+        accountant: "auto", "analytic", "pld" or "rdp".
+        relation: "add-or-remove-one" or "replace-one"; by default the one that fits the participation.
+        description: Of the mechanism.
+        constraint: Rounds in which a client can be, where the pattern does not say it.
+
+    Returns:
+        The noise multiplier.
     """
     epsilon, delta = _validate.positive("epsilon", epsilon), _validate.delta(delta)
     described = plain_gaussian(1.0) if description is None else description

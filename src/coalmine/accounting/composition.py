@@ -67,6 +67,15 @@ def compose_optimal(epsilon: float, delta: float, times: int, total_delta: float
 
     >>> round(compose_optimal(0.1, 1e-6, 100, 1e-4 + 1e-9), 9)
     5.8
+
+    Args:
+        epsilon: Of one release.
+        delta: Of one release.
+        times: Releases.
+        total_delta: Of all together.
+
+    Returns:
+        Epsilon of all together.
     """
     epsilon, times = _validate.non_negative("epsilon", epsilon), _validate.whole("times", times, least=1)
     delta, total_delta = _validate.delta(delta, allow_zero=True), _validate.delta(total_delta, allow_zero=True)

@@ -40,6 +40,16 @@ def record_epsilon(leverage: ArrayLike, batch: float, examples: int, delta: floa
 
     >>> round(record_epsilon(0.1, batch=32, examples=1200, delta=1e-4), 9)
     0.665676979
+
+    Args:
+        leverage: Of the example, see `leverages`.
+        batch: Scale of the weights: variance 1/(batch examples).
+        examples: Of each user.
+        delta: Of the statement, above 0 and below 1.
+        times: Releases.
+
+    Returns:
+        Epsilon, for each leverage.
     """
     examples, delta = _validate.whole("examples", examples, least=1), _validate.delta(delta)
     ratio = _validate.positive("batch", batch) / examples
@@ -77,6 +87,19 @@ def claim_gaussian_sampling(
     >>> setting = dict(examples=1200, batch=32, clip_norm=10.0, delta=1e-4)
     >>> round(claim_gaussian_sampling(least_eigenvalue=5.0, **setting).epsilon, 8)
     0.38598831
+
+    Args:
+        least_eigenvalue: Of the Gram matrix of the gradients.
+        examples: Of each user.
+        batch: Scale of the weights: variance 1/(batch examples).
+        clip_norm: Of single gradients.
+        delta: Of the statement, above 0 and below 1.
+        rounds: Number of rounds.
+        formula: "corrected", "before-last-step" or "printed".
+        conversion: From Rényi orders to epsilon.
+
+    Returns:
+        A claim for these data only.
     """
     delta, rounds = _validate.delta(delta), _validate.whole("rounds", rounds, least=1)
     curve, most = sampling_curve(least_eigenvalue, examples, batch, clip_norm, formula)
@@ -159,6 +182,13 @@ def average_leakage(rank: int, users: int) -> float:
 
     >>> round(average_leakage(rank=100, users=50), 4)
     1.0101
+
+    Args:
+        rank: Rank of the gradients.
+        users: Users in the sum.
+
+    Returns:
+        Nats.
     """
     rank, users = _validate.whole("rank", rank), _validate.whole("users", users, least=1)
     return math.inf if users == 1 else rank / 2 * math.log(users / (users - 1))

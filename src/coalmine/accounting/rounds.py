@@ -78,6 +78,16 @@ def compose_canife(
     >>> found = compose_canife([2.9603] * 5, 469, q=128 / 60_000, delta=1e-5)
     >>> round(found.epsilon, 2), found.flags[0].code
     (0.89, 'not-a-bound')
+
+    Args:
+        epsilons: Of the measured rounds.
+        rounds: Of the training, or for each measurement.
+        q: Sampling rate.
+        delta: Of the statement, above 0 and below 1.
+        measured_delta: Of the measurements.
+
+    Returns:
+        An estimate, flagged as no bound.
     """
     measured = [each if isinstance(each, PointEstimate) else _bare(each, measured_delta) for each in epsilons]
     counts = _shared(rounds, len(measured))
@@ -113,6 +123,16 @@ def compose_measured(
     >>> found = compose_measured([1.0] * 10, 1, q=0.1, delta=1e-5)
     >>> round(found.epsilon, 2), found.valid
     (2.85, True)
+
+    Args:
+        gaps: Lower limits of mu, all at once.
+        rounds: That each measurement stands for.
+        q: Sampling rate.
+        delta: Of the statement, above 0 and below 1.
+        confidence: Of the limits together.
+
+    Returns:
+        The lower bound with its assumptions, ceiling and power.
     """
     limits = [_validate.non_negative("gap", gap) for gap in gaps]
     if not limits:

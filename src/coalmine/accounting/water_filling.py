@@ -192,6 +192,23 @@ def claim_waterfilling(
     epsilon = 1.136 at delta = 0.0001 (water-filling, tight; Rényi orders, mironov)
     >>> round(claim_waterfilling(**setting, floor=0.01, rounds=100, formula="theorem4").epsilon, 7)
     2.4742231
+
+    Args:
+        users: In a round.
+        examples: Of each user.
+        batch: Scale of the weights: variance 1/(batch examples).
+        clip_norm: Of single gradients.
+        floor: Least variance of each user in every direction.
+        delta: Of the statement, above 0 and below 1.
+        rounds: Number of rounds.
+        formula: "tight", "theorem4" or "printed".
+        conversion: From Rényi orders to epsilon.
+        relation: "replace-one" or "add-or-remove-one".
+        honest: Users who keep their weights and noise secret; None: all.
+        survivors: Of them, who are in the sum.
+
+    Returns:
+        The claim.
     """
     delta, rounds = _validate.delta(delta), _validate.whole("rounds", rounds, least=1)
     users = _validate.whole("users", users, least=1)

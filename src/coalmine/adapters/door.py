@@ -19,15 +19,31 @@ if TYPE_CHECKING:
 class Audit(AttachedAudit):
     """Canaries in an application's own training: who they are, what they send, what is seen of them, and what that proves.
 
-    `delta` is that of every statement, `unit` who is protected ("example" or "client"; by default what the engine protects),
-    and `out` a new directory for all files, as `coalmine run` makes it; without it everything stays in memory. All arguments:
-    `coalmine.audit.attached.Audit`.
+    Args:
+        delta: Of the statement, above 0 and below 1.
+        rounds: Over how many rounds or steps canaries are spread; an engine's adapter may know it.
+        pool: Canaries, half of which take part by coin flips; by default as many as the claim and the model need.
+        presentations: Rounds in which each canary has a place.
+        unit: Who is protected, "example" or "client"; by default what the engine protects.
+        statement: What decides: view, bound, confidence (`coalmine.adapters.Statement`).
+        replies: What canaries say of themselves (`coalmine.adapters.Replies`).
+        stated: What the application says of its privacy where its strategy does not (`coalmine.adapters.Stated`).
+        out: A new directory for all files, as `coalmine run` makes it; without it everything stays in memory.
+        secret_seed: For tests only: an audit that can be repeated is not private.
+        secret_file: A secret that two sides share; it is made if it is not there.
+        hooks: Functions or names ("tensorboard", "mlflow", "wandb") that hear of every round.
     """
 
     def opacus(self, engine: Any) -> OpacusAudit:
         """An Opacus `PrivacyEngine` whose `make_private` returns an optimizer that is audited.
 
         model, optimizer, loader = audit.opacus(engine).make_private(module=model, optimizer=optimizer, ...)
+
+        Args:
+            engine: Opacus's `PrivacyEngine`.
+
+        Returns:
+            An engine with `make_private` and `make_private_with_epsilon`, which take what Opacus's own take.
         """
         from coalmine.adapters.opacus import OpacusAudit
 
@@ -36,9 +52,16 @@ class Audit(AttachedAudit):
     def loop(self, *, dim: int, steps: int, clip_norm: Any, noise_multiplier: float, batch: float, **more: Any) -> LoopAudit:
         """A training loop of your own: `plant(t, gradients)` before clipping, `release(t, release)` after the noise.
 
-        `dim` is the number of parameters, `steps` how many steps are trained, `batch` the (expected) batch size by which the
-        noisy sum is divided. `clip_norm` is a number, or one for every array of parameters if each is clipped on its own.
-        Further arguments: see `coalmine.adapters.loop.LoopAudit`.
+        Args:
+            dim: Parameters.
+            steps: Steps that are trained.
+            clip_norm: A number, or one for every array of parameters if each is clipped on its own.
+            noise_multiplier: Standard deviation of the noise on the sum, in clip norms.
+            batch: The (expected) batch size, by which the noisy sum is divided.
+            more: scale, sampling, rate, accountant, groups, name: see `coalmine.adapters.loop.Mechanism`.
+
+        Returns:
+            The audit of the loop, with `plant`, `release`, `plan` and `result`.
         """
         from coalmine.adapters.loop import LoopAudit, Mechanism
 

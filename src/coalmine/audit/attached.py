@@ -49,7 +49,7 @@ from coalmine.audit.spec import WITHOUT_OTHERS, AuditSpec, Statement
 from coalmine.canaries import TransformCanaries
 from coalmine.canaries.schedule import Schedule
 from coalmine.canaries.setup import CanarySetup
-from coalmine.contracts import Array, Caveat, Claim, IndexArray, Observed, Vector, plain
+from coalmine.contracts import Array, Caveat, Claim, Glance, IndexArray, Observed, Vector, plain
 from coalmine.errors import MismatchError, NotEnoughCanariesError
 from coalmine.hooks import Hook, HookRunner, hooks_of
 from coalmine.result import AuditResult
@@ -91,19 +91,16 @@ class Audit:
         secret_file: str | Path | None = None,
         hooks: Sequence[Hook | str] = (),
     ):
-        for name, found, kind in (
-            ("statement", statement, Statement),
-            ("replies", replies, Replies),
-            ("stated", stated, Stated),
-        ):
+        kinds: Any = (("statement", statement, Statement), ("replies", replies, Replies), ("stated", stated, Stated))
+        for name, found, kind in kinds:
             if not isinstance(found, kind):
                 raise ValueError(f"{name} must be a {kind.__name__}(...) of coalmine.adapters; got {found!r}.")
         self.replies, self.stated = replies, stated
         self._spec, self._auto, self._unit = statement.spec(delta, unit or "client"), statement.view == "auto", unit
         self._given_secret = secret_seed is not None
         self._seed, self._made_here = secret(secret_seed, secret_file)
-        unknown = self._spec.view == UnknownRounds.key
-        self._who = Assignment(rounds, pool, presentations, sampled=unknown, replies=replies, seed=self._seed)
+        sampled = {"sampled": self._spec.view == UnknownRounds.key}
+        self._who = Assignment(rounds, pool, presentations, **sampled, replies=replies, seed=self._seed)
         self._schedule: Schedule | None = None  # where the engine decided about rounds, as it was in the end
         self._out, self._hooks = out, hooks_of(hooks)
         self._later = 0  # rounds after the canaries' last
@@ -222,6 +219,11 @@ class Audit:
         if self._known.model is None:
             self._final = self._final + seen.release.vector
 
+    def glance(self, seen: Glance) -> None:
+        """What was looked at of a step between two audited ones."""
+        self._begun.glance(seen)
+        self._result = None
+
     def keep(
         self,
         number: int,
@@ -330,8 +332,7 @@ class Audit:
         return spec.without_others(WITHOUT_OTHERS if self._auto else None)
 
     def _caveats(self, events: Sequence[Mapping[str, Any]]) -> tuple[Caveat, ...]:
-        said = [Caveat("secret-given")] if self._given_secret else []
-        application = self._known
+        said, application = [Caveat("secret-given")] if self._given_secret else [], self._known
         if application.stated is None:
             said.append(Caveat("claim-computed", {"application": application.name}))
         else:

@@ -21,7 +21,7 @@ from coalmine.audit.spec import AuditSpec
 from coalmine.audit.statements import Measured
 from coalmine.canaries.setup import CanarySetup
 from coalmine.conformance import Battery
-from coalmine.contracts import Array, Caveat, Claim, Description, Finding, Observed, State, Vector
+from coalmine.contracts import Array, Caveat, Claim, Description, Finding, Glance, Observed, State, Vector
 from coalmine.hooks import HookRunner
 from coalmine.result import AuditResult
 
@@ -88,6 +88,11 @@ class Session:
         """A round after the canaries' last: the mechanism is tested, and nothing is kept."""
         if self._battery is not None and self.recorder is not None:
             self._battery.observe(seen)
+
+    def glance(self, seen: Glance) -> None:
+        """A step that is not audited, of which little was looked at."""
+        if self._battery is not None:
+            self._battery.glance(seen)
 
     def save(
         self, number: int, rows: Mapping[str, Array], record: Mapping[str, Any], *, state: State | None = None

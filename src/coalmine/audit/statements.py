@@ -53,6 +53,21 @@ def audit_scores(
     >>> scores = simulate_gaussian_mechanism(dim=1_000_000, canaries=1000, sigma=0.5, seed=0)     # half of the noise ...
     >>> audit_scores(scores, delta=1e-5, claim=Claim(epsilon=4.38, delta=1e-5)).verdict.word      # ... that this claim needs
     'VIOLATED'
+
+    Args:
+        scores: The table of scores.
+        delta: Of the statement, above 0 and below 1.
+        claim: What is claimed; without it there is no verdict.
+        method: The primary bound, a key of `coalmine.estimators.BOUNDS`.
+        also: Further bounds to be shown.
+        confidence: Of bounds and intervals.
+        options: Further arguments of the primary bound.
+        presentations: Rounds of a canary.
+        fit_maximum: Whether to fit normals to a maximum over rounds.
+        visible: Epsilon that the scores would show at noise too small by a factor.
+
+    Returns:
+        Estimates, bounds and verdict; print it, or write it with `to_json`.
     """
     for name in (method, *also):
         _validate.one_of("method", name, BOUNDS)

@@ -40,6 +40,12 @@ class SphereCanaries(Pool):
     >>> total = canaries.combine([3, 4], [1.0, 1.0])
     >>> (canaries.project(total) > 0.5).nonzero()[0].tolist()
     [3, 4]
+
+    Args:
+        dim: Dimensions.
+        count: Canaries.
+        secret_seed: From which they are drawn; as secret as the canaries.
+        dtype: Of the vectors.
     """
 
     slack = 0.0

@@ -66,6 +66,12 @@ class TransformCanaries(Pool):
     >>> total = canaries.combine([3, 4], [1.0, 2.0])
     >>> abs(canaries.project(total)).round(4).tolist()[:6]
     [0.0, 0.0, 0.0, 1.0, 2.0, 0.0]
+
+    Args:
+        dim: Dimensions.
+        count: Canaries.
+        secret_seed: From which they are drawn; as secret as the canaries.
+        dtype: Of the vectors.
     """
 
     orthogonal = True

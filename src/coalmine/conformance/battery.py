@@ -14,7 +14,7 @@ import numpy as np
 from coalmine.conformance import totals
 from coalmine.conformance.check import Check, Memory, Round, Subject
 from coalmine.conformance.residual import Residuals
-from coalmine.contracts import Conformance, Finding, NotTested, Observed, State
+from coalmine.contracts import Conformance, Finding, Glance, NotTested, Observed, State
 
 _PLACES = ("noise-by-round", "noise-by-layer", "noise-by-coordinate")
 _POINTS = 512  # of the chart of noise by round
@@ -52,6 +52,13 @@ class Battery:
         for check in self._running:
             check.observe(self._memories[check.key], prepared, self.subject)
         return self._so_far(prepared)
+
+    def glance(self, seen: Glance) -> None:
+        """A step that is not audited: those checks see it that need no more than this."""
+        for check in self._running:
+            look = getattr(check, "glance", None)
+            if look is not None:
+                look(self._memories[check.key], seen)
 
     def conclude(self) -> Conformance:
         """Which sentences are false, at the level of the whole family."""

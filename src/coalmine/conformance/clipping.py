@@ -14,7 +14,7 @@ import numpy as np
 from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
 from coalmine.conformance.laws import Tail, chi_square, normal, worst
 from coalmine.conformance.residual import layers_of
-from coalmine.contracts import Array, Clip, Compared, Finding, NotTested, Vector
+from coalmine.contracts import Array, Clip, Compared, Finding, Glance, NotTested, Vector
 
 _DOT = 1 << 13  # coordinates of one inner product: BLAS does so few with one thread, however many it has
 _RESOLVED = 1e-14  # of squared lengths: a smaller difference of them is rounding
@@ -111,7 +111,7 @@ class Clipping:
 
     def init(self, subject: Subject) -> Memory:
         """The longest contribution in clip norms, its round, how many were seen; announced clip norms that differ."""
-        return {"longest": np.zeros(2), "seen": np.zeros(1), "announced": np.zeros(2)}
+        return {"longest": np.zeros(2), "seen": np.zeros(1), "announced": np.zeros(2), "between": np.zeros(2)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
@@ -123,13 +123,23 @@ class Clipping:
         if isinstance(norm, float) and not seen.clip_norm <= norm * (1 + ROUNDING):
             memory["announced"] = np.array([seen.clip_norm / norm, seen.seen.round], dtype=np.float64)
 
+    def glance(self, memory: Memory, seen: Glance) -> None:
+        """A step between two audited ones."""
+        if seen.longest is not None:
+            memory["seen"] += 1
+            if not seen.longest <= memory["between"][0]:
+                memory["between"] = np.array([seen.longest, seen.step], dtype=np.float64)
+
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """Exact up to rounding: a single one that is too long decides."""
         if not memory["seen"][0]:
             return NotTested(self.key, "no-samples")
-        longest, number = max(memory["longest"].tolist(), memory["announced"].tolist())
+        places = {name: memory[name].tolist() for name in ("longest", "announced", "between")}
+        name = max(places, key=lambda each: (math.isnan(places[each][0]), *places[each]))
+        longest, number = places[name]
+        where = f"step {int(number) + 1}, between audited ones" if name == "between" else f"round {int(number) + 1}"
         too_long = not longest <= 1 + ROUNDING
-        tail = Tail(0.0, "less", f"round {int(number) + 1}") if too_long else Tail(1.0, "less")
+        tail = Tail(0.0, "less", where) if too_long else Tail(1.0, "less")
         return found(self.key, tail, claimed=1.0, measured=longest, contributions=int(memory["seen"][0]))
 
 

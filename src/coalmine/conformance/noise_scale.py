@@ -22,7 +22,7 @@ from coalmine.conformance.laws import (
     worst,
 )
 from coalmine.conformance.residual import layers_of, window
-from coalmine.contracts import Array, Finding, NotTested
+from coalmine.contracts import Array, Finding, Glance, NotTested
 
 _MOVED = (
     "unmoved",
@@ -57,6 +57,10 @@ class NoiseScale:
             moments = seen.noise.moments
             memory["sums"] += [moments.totals[1], moments.count, float(seen.noise.at_least)]
 
+    def glance(self, memory: Memory, seen: Glance) -> None:
+        """A step between two audited ones."""
+        memory["sums"] += [seen.squares.sum(), seen.sizes.sum(), 0.0]
+
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The noise multiplier that was measured; where other things are in it, only that it is not too small."""
         total, count, at_least = memory["sums"].tolist()
@@ -87,7 +91,8 @@ class NoiseByRound:
 
     def init(self, subject: Subject) -> Memory:
         """By round: the sum of squares, of how many, whether they may hold more than the noise; the least likely rounds."""
-        return {"by_round": by_round.empty(3), "extremes": np.array([[1.0, 0], [1.0, 0]])}
+        nothing = np.array([[1.0, 0], [1.0, 0]])
+        return {"by_round": by_round.empty(3), "extremes": nothing, "between": nothing.copy(), "glances": np.zeros(3)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
@@ -98,6 +103,15 @@ class NoiseByRound:
             for side, tail in enumerate(chi_square(total, count)):
                 if tail < memory["extremes"][side, 0]:
                     memory["extremes"][side] = tail, seen.seen.round
+
+    def glance(self, memory: Memory, seen: Glance) -> None:
+        """A step between two audited ones: as a whole, and in its least likely layer."""
+        total, count = float(seen.squares.sum()), float(seen.sizes.sum())
+        memory["glances"] += [1 + seen.sizes.size, total, count]
+        parts = [(total, count), *zip(seen.squares.tolist(), seen.sizes.tolist(), strict=True)]
+        for side, tail in enumerate(np.min([chi_square(*part) for part in parts], axis=0)):
+            if tail < memory["between"][side, 0]:
+                memory["between"][side] = tail, seen.step
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst of the three."""
@@ -114,12 +128,23 @@ class NoiseByRound:
             tails.append(both_sides(*chi_square(float(np.square(scores).sum()), scores.size)))
             tails[-1] = Tail(tails[-1].p_value, side)
             tails.append(normal(float(slope @ scores / np.linalg.norm(slope)), "over the rounds"))
+        tails += self._between(memory)
         spreads = np.sqrt(rows[:, 0] / rows[:, 1])
         told = subject.description.noise
         assert told is not None
         furthest = float(spreads[int(np.argmax(np.abs(np.log(np.maximum(spreads, 1e-12)))))])
         measured = None if lower_only else told.multiplier * furthest
         return found(self.key, worst(tails), claimed=told.multiplier, measured=measured)
+
+    def _between(self, memory: Memory) -> list[Tail]:
+        """Steps between the audited ones: the least likely of them, and all together; nothing where there were none."""
+        tried, total, count = memory["glances"].tolist()
+        if not tried:
+            return []
+        (low, first), (high, second) = memory["between"].tolist()
+        less = both_sides(low, 1.0, f"step {int(first) + 1}, between audited ones")
+        more = both_sides(1.0, high, f"step {int(second) + 1}, between audited ones")
+        return [least_likely([less, more], int(tried)), both_sides(*chi_square(total, count), "between audited steps")]
 
     def _single(self, memory: Memory, lower_only: bool, rounds: int) -> Tail:
         """The least likely round of all."""
@@ -159,6 +184,10 @@ class NoiseByLayer:
             if row[layer] < memory["worst"][side, 0]:
                 memory["worst"][side] = row[layer], seen.seen.round, layer
         memory["tried"] += [there.sum(), float(seen.noise.at_least)]
+
+    def glance(self, memory: Memory, seen: Glance) -> None:
+        """A step between two audited ones."""
+        memory["sums"] += [seen.squares, seen.sizes]
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst layer, over all rounds or in one of them."""

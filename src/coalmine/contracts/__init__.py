@@ -44,6 +44,7 @@ from coalmine.contracts.description import (
 )
 from coalmine.contracts.observed import (
     Compared,
+    Glance,
     LowRank,
     Observed,
     Projections,
@@ -105,6 +106,7 @@ __all__ = [
     "Finding",
     "Fresh",
     "Game",
+    "Glance",
     "IndexArray",
     "Isotropic",
     "LowRank",

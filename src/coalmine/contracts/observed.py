@@ -98,6 +98,16 @@ class Observed:
         return self.release.clip_norm / self.release.denominator * self.releases
 
 
+@dataclass(frozen=True, eq=False)
+class Glance:
+    """A step between two audited ones, as few numbers: what can be looked at in every step at next to no cost."""
+
+    step: int
+    squares: Array  # of the noise by layer, in standard deviations of the description: sums of squared standard normals
+    sizes: Array  # of the layers
+    longest: float | None = None  # clip norms that were left of one far too long gradient; None: none was tried
+
+
 @dataclass(frozen=True)
 class Projections:
     """What the canaries see of one kind of released vector v_t: a row for every vector, a column for every direction.

@@ -67,6 +67,13 @@ class Game:
     """Who is protected from whom: what must agree before a claim and a measurement may be compared.
 
     A field that is None is not stated; stated fields must be equal on both sides.
+
+    Args:
+        unit: "client" or "example".
+        relation: "add-or-remove-one" or "replace-one".
+        participation: Of the canaries.
+        knowledge: "rounds known" or "rounds unknown".
+        randomness: Whose random numbers protect, as "server noise".
     """
 
     unit: str | None = None  # "client" or "example"
@@ -100,6 +107,16 @@ class Claim:
 
     `description` is the mechanism that the claim was computed for. What the accountant would say of the same mechanism with
     other noise is a question: `at_noise`.
+
+    Args:
+        epsilon: What is claimed.
+        delta: At which delta.
+        accountant: Who computed it, with its version.
+        game: Who is protected from whom.
+        description: The mechanism that it was computed for.
+        assumptions: What the proof needs, as sentences.
+        valid_for: "any data", or "these data".
+        question: Epsilon of the same mechanism with the noise times a factor; behind `at_noise`.
     """
 
     epsilon: float
@@ -154,6 +171,20 @@ class LowerBound:
 
     `valid` says whether that sentence is a theorem under `assumptions`; an approximate method says False.
     `ceiling` is the value that perfect separation would have given: no larger leak can be shown by this design.
+
+    Args:
+        epsilon: The bound.
+        delta: At which delta.
+        confidence: With which the statement holds.
+        method: In words.
+        valid: Whether it is a theorem under `assumptions`.
+        assumptions: What it needs, as sentences.
+        ceiling: What perfect separation would have given.
+        multiplicity: How the choice of the threshold was paid for.
+        details: Numbers of the method.
+        key: Of `coalmine.estimators.BOUNDS`.
+        neighbours: What neighbouring data differ in, if the design decides.
+        finder: The smallest true epsilon that is shown to be above a claim with probability 0.8.
     """
 
     epsilon: float
@@ -194,6 +225,19 @@ class PointEstimate:
 
     `floor` is the value that this estimator stays below with probability `confidence` when nothing leaks at all, and
     `p_value` the probability of a value at least as large as `epsilon` then.
+
+    Args:
+        epsilon: The estimate.
+        low: Lower end of its interval.
+        high: Upper end.
+        delta: At which delta.
+        confidence: Of the interval.
+        method: In words.
+        floor: What it stays below when nothing leaks, with probability `confidence`.
+        p_value: Of no leakage.
+        flags: Reasons to read it with care.
+        details: Numbers of the fit.
+        key: "gaussian-mean" or "gaussian-fitted".
     """
 
     epsilon: float
@@ -228,6 +272,15 @@ class Verdict:
 
     `found_false`, `side` and `otherwise` are those of the word DEVIATES: the sentences of the mechanism's description that do
     not hold, whether that is "less" protection than claimed, "more", or "unknown", and the word without this deviation.
+
+    Args:
+        word: VIOLATED, DEVIATES, CONSISTENT or INCONCLUSIVE.
+        code: Why, as a key of `coalmine.contracts.sentences.REASONS`.
+        power: What would have been noticed.
+        numbers: That the sentence needs.
+        side: "less", "more" or "unknown" protection; else "none".
+        found_false: Keys of the sentences that do not hold, the clearest first.
+        otherwise: The word without this deviation.
     """
 
     word: Word

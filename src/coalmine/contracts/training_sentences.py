@@ -24,7 +24,7 @@ def training_words(facts: Numbers) -> dict[str, str]:
     if engine is not None:
         words["training"] = f"{head}{facts['model']} on {engine}"
         if facts.get("audited_every"):
-            words["training"] += f"; one of {facts['audited_every']} {steps} is audited"
+            words["training"] += f"; one of {facts['audited_every']} {steps} has canaries, the noise of all is measured"
         if facts.get("later_rounds"):
             words["training"] += f"; {facts['later_rounds']} more {steps} without canaries"
         if "epsilon_of_clients" in facts:

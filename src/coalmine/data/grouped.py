@@ -212,6 +212,17 @@ def open_grouped(
 
     Name the column `text` for texts, `features` and `target` for examples; of a store with exactly one column of texts and
     nothing named, that one is taken.
+
+    Args:
+        path: The folder.
+        text: Column of texts.
+        label: Column of their labels.
+        features: Columns of features.
+        target: Column of the target.
+        name: Of the data set, for reports.
+
+    Returns:
+        Users, each loaded when asked for.
     """
     store = GroupedStore(path)
     called = store.path.name if name is None else name

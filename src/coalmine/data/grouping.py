@@ -74,9 +74,26 @@ def group_by_user(
 
     `inputs` is a file or a list of files (csv, parquet, JSON lines, Arrow), a table, a Hugging Face data set, or an iterable of
     dictionaries or Arrow batches. The user of a row is the column `user`, or what the function `key` gives for an Arrow
-    batch. Rows without a user are refused, or left out and counted (`missing_key="drop"`). `max_rows_per_user` keeps the first
-    rows of a user (by `order_by`, if there is one), `dedup` the first of equal rows of a user. Called again after an
-    interruption it goes on; the files depend on the data and on these arguments, except `workers`.
+    batch. Rows without a user are refused, or left out and counted. Called again after an interruption it goes on; the files
+    depend on the data and on these arguments, except `workers`.
+
+    Args:
+        inputs: Files, a table, a data set, or rows.
+        out: The folder.
+        user: Column of the user.
+        key: Or a function of an Arrow batch.
+        columns: That are kept; None: all.
+        order_by: Column by which rows of a user are sorted.
+        buckets: Files that rows are sorted into; None: as many as fit the memory.
+        memory: Limit, as "1GB".
+        missing_key: "error" or "drop".
+        max_rows_per_user: First rows of a user that are kept, by `order_by` if there is one.
+        dedup: Whether equal rows of a user are one.
+        format: "arrow" or "parquet".
+        workers: Processes.
+
+    Returns:
+        Counts of users and rows, and what was left out.
     """
     if (user is None) == (key is None):
         raise ValueError("give either user= (a column) or key= (a function of a batch), which say whose a row is.")

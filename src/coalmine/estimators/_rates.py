@@ -32,7 +32,11 @@ EXCHANGEABLE = "held-out scores are independent draws of the law that an inserte
 
 @dataclass(frozen=True)
 class Fixed:
-    """One threshold, chosen before looking at these scores."""
+    """One threshold, chosen before looking at these scores.
+
+    Args:
+        value: The threshold: scores above it are taken for participants.
+    """
 
     value: float
 
@@ -42,7 +46,12 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Split:
-    """Choose the threshold on a random share of the canaries, evaluate it on the others."""
+    """Choose the threshold on a random share of the canaries, evaluate it on the others.
+
+    Args:
+        fraction: Share of the canaries on which the threshold is chosen.
+        seed: By which they are drawn.
+    """
 
     fraction: float = 0.5
     seed: int = 0

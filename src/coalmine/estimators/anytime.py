@@ -32,7 +32,17 @@ SUB_GAUSSIAN = "given the past, each score is its effect plus noise that is sub-
 
 
 def bound_anytime(scores: Scores, *, delta: float, confidence: float = 0.95, tuned_for: int = 200) -> LowerBound:
-    """The running bound after all these scores, in order of `scores.labels["round"]` where there are rounds."""
+    """The running bound after all these scores, in order of `scores.labels["round"]` where there are rounds.
+
+    Args:
+        scores: The table of scores.
+        delta: Of the statement, above 0 and below 1.
+        confidence: With which the statement holds.
+        tuned_for: Scores after which the bound is tightest.
+
+    Returns:
+        The lower bound with its assumptions, ceiling and power.
+    """
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
     if scores.maximum:
         raise AuditError("the anytime bound is for sums of scores, not for their maximum over rounds; use bound_band.")
@@ -67,7 +77,17 @@ def bound_anytime(scores: Scores, *, delta: float, confidence: float = 0.95, tun
 
 
 def anytime_epsilons(standardised: ArrayLike, *, delta: float, confidence: float = 0.95, tuned_for: int = 200) -> Array:
-    """The running lower bound on epsilon after each score, scores in units of the null."""
+    """The running lower bound on epsilon after each score, scores in units of the null.
+
+    Args:
+        standardised: Scores in order, in units of the null.
+        delta: Of the statement, above 0 and below 1.
+        confidence: With which all bounds hold at once.
+        tuned_for: Scores after which the bound is tightest.
+
+    Returns:
+        The bound after each score.
+    """
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
     gaps = anytime_gaps(np.asarray(standardised, dtype=np.float64), confidence, tuned_for)
     return np.asarray(gaussian_epsilon(0.0, 1.0, np.maximum(gaps, 0.0), 1.0, delta))

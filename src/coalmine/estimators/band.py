@@ -28,6 +28,14 @@ def bound_band(scores: Scores, *, delta: float, confidence: float = 0.95) -> Low
     >>> found = bound_band(Scores.of(np.linspace(0.1, 0.3, 100), dim=400), delta=1e-5)
     >>> found.valid, found.ceiling
     (True, inf)
+
+    Args:
+        scores: The table of scores.
+        delta: 0 is allowed.
+        confidence: With which the statement holds.
+
+    Returns:
+        The lower bound with its assumptions, ceiling and power.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     scores = independent_scores(scores)

@@ -37,7 +37,17 @@ _LARGEST = 700.0  # e^epsilon is still a number
 def bound_bayesian(
     scores: Scores, *, delta: float, confidence: float = 0.95, threshold: Fixed | Split | None = None
 ) -> LowerBound:
-    """Credible lower limit for epsilon at one threshold: `Fixed(t)`, or chosen on a `Split()` (default)."""
+    """Credible lower limit for epsilon at one threshold: `Fixed(t)`, or chosen on a `Split()` (default).
+
+    Args:
+        scores: The table of scores.
+        delta: Of the statement, above 0 and below 1.
+        confidence: Credibility.
+        threshold: `Fixed(t)` or `Split()`.
+
+    Returns:
+        The lower bound with its assumptions, ceiling and power.
+    """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     scores = independent_scores(scores)
     threshold = Split() if threshold is None else threshold

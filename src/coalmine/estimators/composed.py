@@ -56,6 +56,16 @@ def estimate_round_canife(
     >>> found = estimate_round_canife(Scores.of([1.0] * 50, [0.0] * 50), interval="jeffreys")
     >>> found.epsilon, round(found.low, 2), round(found.details["capped"], 2)
     (inf, 2.96, 3.88)
+
+    Args:
+        scores: Of the frozen draws of a round.
+        delta: None: 1/n for n scores.
+        confidence: Of the interval.
+        interval: "clopper-pearson" or "jeffreys".
+        as_published: Whether values below 0.15 are raised to it.
+
+    Returns:
+        The estimate; it is no bound.
     """
     inserted, held_out = np.sort(scores.inserted_values), np.sort(scores.held_out_values)
     if held_out.size == 0:
@@ -131,6 +141,16 @@ def perfect_canary(
     >>> shown = perfect_canary(0.321)                # Sent140 at epsilon = 50: one round has epsilon 18.7 by Rényi orders
     >>> round(shown.mean, 1), round(shown.ceiling, 2)
     (3.8, 3.88)
+
+    Args:
+        noise_multiplier: Of the round.
+        draws: Scores.
+        delta: None: 1/draws.
+        simulations: Repetitions.
+        seed: Of the simulation.
+
+    Returns:
+        Mean, spread and ceiling of the estimates.
     """
     noise = _validate.positive("noise_multiplier", noise_multiplier)
     draws = _validate.whole("draws", draws, least=4)
@@ -143,6 +163,14 @@ def bound_rounds(scores: Scores, *, delta: float, confidence: float = 0.95) -> d
 
     Every round is bounded by the band with confidence 1 - (1 - confidence)/m for m rounds, so that the largest of them may be
     compared with the claim of one round at the same delta. `pooled_rounds` needs no such correction.
+
+    Args:
+        scores: With the label "round".
+        delta: Of the statement, above 0 and below 1.
+        confidence: With which all hold together.
+
+    Returns:
+        By round, its lower bound.
     """
     table = _draws(scores)
     which = table.labels.get("round", np.zeros(table.value.size, dtype=np.int64))
@@ -156,7 +184,16 @@ def bound_rounds(scores: Scores, *, delta: float, confidence: float = 0.95) -> d
 
 
 def pooled_rounds(scores: Scores, *, delta: float, confidence: float = 0.95) -> LowerBound:
-    """One valid bound of the draws of all measured rounds together, if the law of a score is the same in all of them."""
+    """One valid bound of the draws of all measured rounds together, if the law of a score is the same in all of them.
+
+    Args:
+        scores: With the label "round".
+        delta: Of the statement, above 0 and below 1.
+        confidence: With which the statement holds.
+
+    Returns:
+        The lower bound with its assumptions, ceiling and power.
+    """
     table = _draws(scores)
     found = bound_band(_plain(table, np.ones(table.value.size, dtype=bool)), delta=delta, confidence=confidence)
     return replace(found, assumptions=(*found.assumptions, SAME_LAW))

@@ -52,6 +52,16 @@ def estimate_gaussian(
     >>> found = estimate_gaussian(scores, delta=1e-5)
     >>> found.low < 4.377 < found.high, found.p_value < 1e-6
     (True, True)
+
+    Args:
+        scores: The table of scores.
+        delta: Of the statement, above 0 and below 1.
+        variance: "null": that of the null law; "fitted": of the inserted scores.
+        confidence: Of the interval.
+        formula: "exact", or "threshold" as in the papers.
+
+    Returns:
+        The estimate; it is no bound.
     """
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
     scores = independent_scores(scores)

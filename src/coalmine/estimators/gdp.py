@@ -24,7 +24,17 @@ SHAPE = "the trade-off curve of the audited release is Gaussian (mu-GDP)"
 
 
 def bound_gdp(scores: Scores, *, delta: float, confidence: float = 0.95, threshold: Threshold | None = None) -> LowerBound:
-    """Lower bound on epsilon if the mechanism is mu-GDP; all thresholds at once (by the band) unless one is given."""
+    """Lower bound on epsilon if the mechanism is mu-GDP; all thresholds at once (by the band) unless one is given.
+
+    Args:
+        scores: The table of scores.
+        delta: Of the statement, above 0 and below 1.
+        confidence: With which the statement holds.
+        threshold: `Fixed(t)`, `Split()` or `AllThresholds()`; None: the band.
+
+    Returns:
+        The lower bound with its assumptions, ceiling and power.
+    """
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
     scores = independent_scores(scores)
     threshold = AllThresholds() if threshold is None else threshold

@@ -67,6 +67,19 @@ def bound_lifted(
     share of the runs (default). Only `kind="bernstein"` is valid for any number of runs; "wilson" is narrower and asymptotic.
     At order 4, `variance="published"` has no proof either: it falls as the bound on mu_3 grows, so an upper bound there need
     not give an upper bound of the variance.
+
+    Args:
+        scores: With the label "run".
+        delta: Of the statement, above 0 and below 1.
+        design: "coins", "separate" or "same-run"; None: as the scores say.
+        confidence: With which the statement holds.
+        threshold: `Fixed(t)` or `Split()`.
+        order: Of the moments: 1, 2 or 4.
+        kind: "bernstein" or "wilson".
+        variance: "exact" or "published".
+
+    Returns:
+        The lower bound with its assumptions, ceiling and power.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     scores = independent_scores(scores)

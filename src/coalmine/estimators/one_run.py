@@ -42,7 +42,12 @@ _NO_FAIR_COINS = 1e-9  # two-sided p-value of the number of inserted canaries
 
 @dataclass(frozen=True)
 class Guesses:
-    """How many of the highest scores are guessed "inserted" and how many of the lowest "held out"; fixed before the run."""
+    """How many of the highest scores are guessed "inserted" and how many of the lowest "held out"; fixed before the run.
+
+    Args:
+        positive: Highest scores, guessed "inserted".
+        negative: Lowest scores, guessed "held out".
+    """
 
     positive: int
     negative: int
@@ -66,7 +71,17 @@ class Guesses:
 
 
 def bound_one_run(scores: Scores, *, delta: float, confidence: float = 0.95, guesses: Guesses | None = None) -> LowerBound:
-    """Lower bound on epsilon from guesses about coin-flipped canaries; assumes nothing about the scores."""
+    """Lower bound on epsilon from guesses about coin-flipped canaries; assumes nothing about the scores.
+
+    Args:
+        scores: Of coin-flipped canaries.
+        delta: Of the statement, above 0 and below 1.
+        confidence: With which the statement holds.
+        guesses: How many of either kind, fixed before the run; None: `Guesses.default`.
+
+    Returns:
+        The lower bound with its assumptions, ceiling and power.
+    """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     scores = independent_scores(scores)
 
@@ -77,7 +92,17 @@ def bound_one_run(scores: Scores, *, delta: float, confidence: float = 0.95, gue
 
 
 def bound_one_run_fdp(scores: Scores, *, delta: float, confidence: float = 0.95, guesses: Guesses | None = None) -> LowerBound:
-    """Lower bound on epsilon from the same guesses if the mechanism is mu-GDP."""
+    """Lower bound on epsilon from the same guesses if the mechanism is mu-GDP.
+
+    Args:
+        scores: Of coin-flipped canaries.
+        delta: Of the statement, above 0 and below 1.
+        confidence: With which the statement holds.
+        guesses: How many of either kind, fixed before the run; None: `Guesses.default`.
+
+    Returns:
+        The lower bound with its assumptions, ceiling and power.
+    """
     delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
     scores = independent_scores(scores)
 

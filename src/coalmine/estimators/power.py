@@ -32,6 +32,13 @@ class Design:
     `held_out=None` means that the law of held-out scores is known exactly, up to `slack` nats and, where its spread was
     measured, up to the error of so many `directions`. `pool` is the number of all canaries where coins decided, which one-run
     bounds count; by default twice the inserted ones.
+
+    Args:
+        inserted: Canaries that take part.
+        held_out: Canaries that do not; None: the law of their scores is known.
+        slack: Nats by which that law may be wrong.
+        pool: All canaries, where coins decide.
+        directions: Unused directions on which the spread of the law was measured.
     """
 
     inserted: int
@@ -72,7 +79,16 @@ class Design:
 
 
 def ceilings(design: Design, *, delta: float, confidence: float = 0.95) -> dict[str, float]:
-    """The value of each bound under perfect separation; bounds that need several runs are left out."""
+    """The value of each bound under perfect separation; bounds that need several runs are left out.
+
+    Args:
+        design: The size of the audit.
+        delta: Of the statement, above 0 and below 1.
+        confidence: Of the bounds.
+
+    Returns:
+        By key of the bound, its ceiling.
+    """
     found = {}
     for method in BOUNDS:
         try:
@@ -87,6 +103,16 @@ def detectable(claim: float, design: Design, *, delta: float, confidence: float 
 
     >>> 4.38 < detectable(4.377, Design(inserted=1000), delta=1e-5) < 9.0
     True
+
+    Args:
+        claim: Epsilon of the claim.
+        design: The size of the audit.
+        delta: Of the statement, above 0 and below 1.
+        confidence: Of the bound.
+        method: A key of `coalmine.estimators.BOUNDS`.
+
+    Returns:
+        Epsilon; infinite if no leak would be shown.
     """
     claim, delta = _validate.non_negative("claim", claim), _validate.delta(delta)
     return design.bound(method, delta=delta, confidence=confidence).detectable_above(claim)
@@ -126,6 +152,17 @@ def canaries_needed(
     Rounded up to two digits; None if a million are not enough. `slack` is that of the null law, in nats; `sampled` means as
     many held-out canaries instead of
     an exact null.
+
+    Args:
+        claim: Epsilon of the claim.
+        delta: Of the statement, above 0 and below 1.
+        noise_factor: By which the noise is too small.
+        confidence: Of the bound.
+        sampled: Whether as many held-out canaries stand for the null.
+        slack: Nats of the null law.
+
+    Returns:
+        Inserted canaries, or None.
     """
     claim, delta = _validate.positive("claim", claim), _validate.delta(delta)
     noise_factor = _validate.between("noise_factor", noise_factor, 1.0, np.inf)
@@ -152,6 +189,15 @@ def best_guesses(canaries: int, epsilon: float, *, delta: float, confidence: flo
     """The guess counts that give the largest median one-run bound if the true epsilon is `epsilon`, and that bound.
 
     To be fixed before the run: from the claim, never from the scores.
+
+    Args:
+        canaries: Coins.
+        epsilon: The true epsilon that is supposed.
+        delta: Of the statement, above 0 and below 1.
+        confidence: Of the bound.
+
+    Returns:
+        The guesses, and the median bound.
     """
     canaries, confidence = _validate.whole("canaries", canaries, least=2), _validate.confidence(confidence)
     mu, best = gaussian_gap(_validate.positive("epsilon", epsilon), _validate.delta(delta)), (Guesses.default(canaries), 0.0)
@@ -222,7 +268,17 @@ class Plan:
 
 
 def plan(claim: float, *, delta: float, design: Design | None = None, confidence: float = 0.95) -> Plan:
-    """Ceiling, smallest detectable violation, canaries needed and guess counts for a claim, before the run."""
+    """Ceiling, smallest detectable violation, canaries needed and guess counts for a claim, before the run.
+
+    Args:
+        claim: Epsilon of the claim.
+        delta: Of the statement, above 0 and below 1.
+        design: The size of the audit.
+        confidence: Of the bounds.
+
+    Returns:
+        The plan; print it.
+    """
     claim, delta = _validate.positive("claim", claim), _validate.delta(delta)
     confidence = _validate.confidence(confidence)
     design = Design(inserted=1000) if design is None else design

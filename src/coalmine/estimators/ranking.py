@@ -37,6 +37,15 @@ def estimate_auroc(inserted: ArrayLike, held_out: ArrayLike, confidence: float =
     >>> found = estimate_auroc([3, 2, 1.5, 0.5], [0, 1, 2, -1, 0.2])
     >>> round(found.auroc, 3), round(found.standard_error, 6), round(found.low, 3), round(found.high, 3)
     (0.825, 0.149304, 0.383, 0.973)
+
+    Args:
+        inserted: Scores of those who took part.
+        held_out: Scores of those who did not.
+        confidence: Of the interval.
+        label: What was ranked, for people.
+
+    Returns:
+        The area under the curve with its interval; never an epsilon.
     """
     confidence = _validate.confidence(confidence)
     took, did_not = _column("inserted", inserted), _column("held_out", held_out)

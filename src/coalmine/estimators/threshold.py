@@ -30,6 +30,16 @@ def bound_threshold(
 
     `threshold` is `Fixed(t)`, `Split()` or `AllThresholds()` (default). The risk is halved between the two rates
     unless the null is exact. With `interval="jeffreys"` the bound is approximate and `valid` is False.
+
+    Args:
+        scores: The table of scores.
+        delta: 0 is allowed.
+        confidence: With which the statement holds.
+        threshold: `Fixed(t)`, `Split()` or `AllThresholds()`.
+        interval: "clopper-pearson" or "jeffreys".
+
+    Returns:
+        The lower bound with its assumptions, ceiling and power.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     scores = independent_scores(scores)
@@ -63,6 +73,15 @@ def bound_pointwise(scores: Scores, *, delta: float, confidence: float = 0.95, i
 
     Jeffreys intervals at the full level for each of the two rates, as in the code released with the one-shot paper.
     With no leakage at all it is above zero in about 3 of 4 runs with 1,000 canaries.
+
+    Args:
+        scores: The table of scores.
+        delta: Of the statement, above 0 and below 1.
+        confidence: Of each rate.
+        interval: "jeffreys" or "clopper-pearson".
+
+    Returns:
+        A number with `valid=False`.
     """
     delta, confidence = _validate.delta(delta, allow_zero=True), _validate.confidence(confidence)
     scores = independent_scores(scores)

@@ -34,6 +34,13 @@ def leverages(gradients: ArrayLike, tolerance: float | None = None) -> Array:
 
     >>> [round(float(value), 6) for value in leverages([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])]
     [0.5, 0.5, 1.0, 0.0]
+
+    Args:
+        gradients: (examples, dim).
+        tolerance: Singular values below this share of the largest count as zero.
+
+    Returns:
+        One number between 0 and 1 for each row.
     """
     rows, least = _rows("gradients", gradients, tolerance)
     if rows.shape[0] == 0 or not rows.any():
@@ -56,6 +63,14 @@ def outside_span(gradients: ArrayLike, others: ArrayLike, tolerance: float = 1e-
 
     >>> outside_span([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], [3.0, 4.0, 0.0]), outside_span([[1.0, 0.0]], [0.0, 1.0])
     (False, True)
+
+    Args:
+        gradients: (examples, dim).
+        others: One gradient, or one in each row.
+        tolerance: Share of the norm that counts as rounding.
+
+    Returns:
+        True or False, for each row where there are several.
     """
     basis = span(gradients)
     asked = np.asarray(others, np.float64)
@@ -89,6 +104,13 @@ def water_fill(eigenvalues: ArrayLike, level: float) -> Array:
 
     >>> water_fill([4.0, 1.0, 0.0], 1.25).tolist()
     [0.0, 0.25, 1.25]
+
+    Args:
+        eigenvalues: Of what is there already.
+        level: That every direction shall reach.
+
+    Returns:
+        What is added, by direction.
     """
     return np.asarray(np.maximum(_validate.non_negative("level", level) - _eigenvalues(eigenvalues), 0.0))
 
@@ -98,6 +120,13 @@ def water_level(eigenvalues: ArrayLike, budget: float) -> float:
 
     >>> water_level([4.0, 1.0, 0.0], 1.5)
     1.25
+
+    Args:
+        eigenvalues: Of what is there already.
+        budget: Total variance that may be added.
+
+    Returns:
+        The level.
     """
     ground = np.sort(_eigenvalues(eigenvalues))
     if ground.size == 0:

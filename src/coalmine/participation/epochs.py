@@ -18,6 +18,10 @@ class Epochs(Repeated):
 
     Each pass is shuffled anew. With `reshuffled=False` all passes have the order of the first, so that the rounds of a
     client are always (up to rounding) a whole pass apart.
+
+    Args:
+        times: Passes over all clients.
+        reshuffled: Whether each pass has an order of its own.
     """
 
     reshuffled: bool = True

@@ -18,6 +18,11 @@ class ExamplePoisson(Pattern):
 
     Examples are clipped one by one, and the claim is for a client with all its examples: in a round it moves the sum by a
     binomial number of clip norms. `group_size` must bound what was really kept of every client.
+
+    Args:
+        rate: Probability of an example in a round.
+        rounds: Number of rounds.
+        group_size: Examples of a client at most.
     """
 
     rate: float

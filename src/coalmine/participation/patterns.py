@@ -169,6 +169,9 @@ class Repeated(Pattern):
     """Every client takes part in exactly `times` rounds, known to the adversary.
 
     Cohorts are drawn as `Periods` says: one round in each of `times` equal periods.
+
+    Args:
+        times: Rounds of a client.
     """
 
     times: int
@@ -214,7 +217,11 @@ class Repeated(Pattern):
 
 @dataclass(frozen=True)
 class Periods(Repeated):
-    """The canaries' pattern: `times` presentations, one in a random round of each of `times` equal periods."""
+    """The canaries' pattern: `times` presentations, one in a random round of each of `times` equal periods.
+
+    Args:
+        times: Presentations of a canary.
+    """
 
 
 @dataclass(frozen=True)
@@ -223,6 +230,11 @@ class MinSeparation(Pattern):
 
     A client that takes part in round t may come back in round t + `separation`, as where devices may check in again only
     after some time. A cohort depends on those before it, so `start` replays them; they are still the same.
+
+    Args:
+        separation: Least distance of two rounds of a client.
+        cohort_size: Clients in a round.
+        rounds: Number of rounds.
     """
 
     separation: int

@@ -28,7 +28,12 @@ def draw_poisson(population: int, rate: float, rng: np.random.Generator) -> Inde
 
 @dataclass(frozen=True)
 class Poisson(Pattern):
-    """In each of `rounds` rounds every client takes part with probability `rate`, independently."""
+    """In each of `rounds` rounds every client takes part with probability `rate`, independently.
+
+    Args:
+        rate: Probability of a client in a round.
+        rounds: Number of rounds.
+    """
 
     rate: float
     rounds: int
@@ -85,7 +90,13 @@ class Poisson(Pattern):
 
 @dataclass(frozen=True)
 class FixedSize(Pattern):
-    """In each of `rounds` rounds `cohort_size` of `population` clients are drawn without replacement."""
+    """In each of `rounds` rounds `cohort_size` of `population` clients are drawn without replacement.
+
+    Args:
+        cohort_size: Clients in a round.
+        population: Clients in all.
+        rounds: Number of rounds.
+    """
 
     cohort_size: int
     population: int

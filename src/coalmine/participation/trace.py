@@ -22,6 +22,9 @@ class Trace(Pattern):
     """The rounds that a deployment recorded, replayed: `members[t]` holds the positions of the clients of round t.
 
     `Trace.of` makes it from a mapping, `Trace.read` from a file. Rounds may be empty, even all: a run of canaries alone.
+
+    Args:
+        members: By round, the positions of its clients.
     """
 
     members: tuple[tuple[int, ...], ...] = field(repr=False)

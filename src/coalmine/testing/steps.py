@@ -60,9 +60,23 @@ def assert_conforms(
 ) -> Conformance:
     """Call `step(gradients)` so many times, and fail with the sentence that is false: what was claimed, what was measured.
 
-    `step` gets an array (batch, dim) of per-example gradients and returns the noisy mean; for a noisy sum state
-    `denominator=1`. It must draw new noise in every call. `seed` fixes the gradients, not your noise. `groups` names layers by
-    their slices, which are then looked at one by one. Correct code fails with probability `level`.
+    Args:
+        step: The code under test: (batch, dim) per-example gradients to the noisy mean, with new noise in every call.
+        dim: Parameters.
+        clip_norm: As claimed.
+        noise_multiplier: As claimed: standard deviation of the noise on the sum, in clip norms.
+        steps: How often `step` is called.
+        batch: Gradients in a call.
+        seed: Fixes the gradients, not your noise.
+        denominator: What the noisy sum is divided by, if not by the batch: 1 for a sum.
+        groups: Layers by their slices, which are then looked at one by one.
+        level: Probability with which correct code fails.
+
+    Returns:
+        All findings, also where nothing failed.
+
+    Raises:
+        AssertionError: With the sentence that is false.
     """
     _validate.whole("dim", dim, least=2)
     _validate.whole("steps", steps, least=2)

@@ -4,6 +4,9 @@ After Opacus has clipped and summed the examples of a step, the same code is cal
 examples: they are clipped and added by it, as one more physical batch would be (`BatchMemoryManager`). What the examples added
 is known from before. In some steps examples are also clipped here, on their own, and one of them by Opacus alone.
 
+Of large models one step of several is audited. In the others Opacus's own sum is compared with what it releases, so that noise
+that is missing in a single step is seen, and one gradient that is far too long passes through Opacus's clipping alone.
+
 Ghost clipping has no per-example gradients. There the canaries' norms pass through the module's own clipping factors, and each
 canary is added with its factor.
 """
@@ -20,7 +23,8 @@ from opacus.optimizers import DPOptimizer
 
 from coalmine._random import stream
 from coalmine.adapters.gradients import Count, GradientAudit, StepCanaries, clipped_sum, norms_of
-from coalmine.contracts import Array, Clip, Description, IndexArray, Sample, Vector
+from coalmine.conformance.residual import LEAST_NOISE
+from coalmine.contracts import Array, Clip, Description, Glance, IndexArray, Sample, Vector
 from coalmine.errors import MismatchError
 
 _LARGE = 4_000_000  # numbers in the gradients of a step, above which
@@ -51,6 +55,8 @@ class Steps:
         self.samples: list[Sample] = []
         self.clip_norm = 0.0
         self.who: IndexArray | None = None
+        self.sums: list[Any] = []  # of a step that is not audited: what Opacus made of the examples, before the noise
+        self.longest: float | None = None
 
     @property
     def active(self) -> bool:
@@ -61,11 +67,26 @@ class Steps:
         seed = int(self.gradients.audit.fingerprint, 16)
         return place == int(stream(seed, "audited steps", block).integers(self.every))
 
-    def passed(self) -> None:
-        """A step that is not audited: its batch is forgotten."""
-        self.taken += 1
+    def passed(self, optimizer: Any) -> None:
+        """A step that is not audited: its noise is measured, and its batch is forgotten."""
         if self.drawn is not None and not self.failed:
             self.drawn.next_step()
+        noise = self.description.noise
+        if self.sums and not self.failed and noise is not None and noise.multiplier > 0:
+            spread, scale = noise.multiplier * self.clip_norm, denominator_of(optimizer)
+            squares = [
+                _squares(each.grad, total, scale, spread) for each, total in zip(optimizer.params, self.sums, strict=True)
+            ]
+            if all(np.isfinite(squares)):
+                sizes = np.array([float(total.numel()) for total in self.sums])
+                self.gradients.audit.glance(Glance(self.taken, np.array(squares), sizes, self.longest))
+        self.taken += 1
+        self._clear()
+
+    def glanced(self, optimizer: Any) -> None:
+        """The sum of a step that is not audited, as it is before the noise."""
+        self.clip_norm = float(optimizer.max_grad_norm)
+        self.sums = [parameter.summed_grad.detach().clone() for parameter in optimizer.params]
 
     def look(self, optimizer: Any) -> None:
         """The examples of a physical batch, before Opacus clips them."""
@@ -96,8 +117,7 @@ class Steps:
         """The end of a step: what Opacus hands to the inner optimizer."""
         if self.planted is None:
             raise MismatchError("a step without clipping: this optimizer does not call clip_and_accumulate of Opacus.")
-        accumulated = optimizer.accumulated_iterations if optimizer.loss_reduction == "mean" else 1
-        denominator = float(optimizer.expected_batch_size) * accumulated if optimizer.loss_reduction == "mean" else 1.0
+        denominator = denominator_of(optimizer)
         release = flat([parameter.grad for parameter in optimizer.params])
         if release.size != self.gradients.dim:
             raise MismatchError(
@@ -140,6 +160,23 @@ def audited(optimizer: DPOptimizer, steps: Steps) -> Any:
     return found
 
 
+def denominator_of(optimizer: Any) -> float:
+    """What Opacus divides the noisy sum by."""
+    return (
+        float(optimizer.expected_batch_size) * optimizer.accumulated_iterations if optimizer.loss_reduction == "mean" else 1.0
+    )
+
+
+def _squares(release: Any, total: Any, scale: float, spread: float) -> float:
+    """Σ z² of one parameter; not a number where single precision hides the noise, or nothing was released."""
+    if release is None or release.numel() != total.numel():
+        return float("nan")
+    noisy = release.detach().reshape(-1) * scale
+    noise = (noisy - total.reshape(-1)).square_().sum(dtype=torch.float64).item()
+    rounding = float(torch.finfo(noisy.dtype).eps) ** 2 * noisy.square_().sum(dtype=torch.float64).item()
+    return noise / spread**2 if rounding <= (LEAST_NOISE * spread) ** 2 * total.numel() else float("nan")
+
+
 def flat(tensors: list[Any]) -> Vector:
     """As one vector of float32 in main memory."""
     joined: Vector = torch.cat([each.detach().reshape(-1) for each in tensors]).to("cpu").float().numpy()
@@ -157,7 +194,7 @@ class _Watched:
         done = super().pre_step(closure)  # type: ignore[misc]
         if done and not active:
             with steps.safely():
-                steps.passed()
+                steps.passed(self)
         elif done and not steps.failed:
             with steps.safely():
                 told = {accounted.accounted, accounted.multiplier} if accounted is not None else set()
@@ -184,7 +221,12 @@ class _Canaries(_Watched):
         """As Opacus does; in the last physical batch of a step once more, with canaries."""
         steps: Steps = vars(self)[_NAME]
         if not steps.active:
-            return super().clip_and_accumulate()  # type: ignore[misc,no-any-return]
+            super().clip_and_accumulate()  # type: ignore[misc]
+            if not self._check_skip_next_step(pop_next=False) and not steps.failed:  # type: ignore[attr-defined]
+                with steps.safely():
+                    steps.glanced(self)
+                    steps.longest = self._kept_of_much(steps)
+            return None
         with steps.safely():
             steps.look(self)
         super().clip_and_accumulate()  # type: ignore[misc]
@@ -214,6 +256,12 @@ class _Canaries(_Watched):
             for parameter, (sample, _) in zip(parameters, kept, strict=True):
                 parameter.grad_sample = sample
 
+    def _kept_of_much(self, steps: Steps) -> float:
+        """Clip norms that Opacus leaves of a gradient that is far too long, the same in every coordinate."""
+        length = steps.gradients.audit.replies.canary_norm * steps.clip_norm
+        row = np.full((1, steps.gradients.dim), length / np.sqrt(steps.gradients.dim), np.float32)
+        return float(np.linalg.norm(self._alone(row)) / steps.clip_norm)
+
     def _alone(self, row: Vector) -> Vector:
         """What Opacus makes of one gradient; nothing of that stays."""
         parameters, counted = self.params, {name: vars(self)[name] for name in _KEPT if name in vars(self)}  # type: ignore[attr-defined]
@@ -237,6 +285,9 @@ class _GhostCanaries(_Watched):
         steps: Steps = vars(self)[_NAME]
         super().accumulate()  # type: ignore[misc]
         if not steps.active:
+            if not self._check_skip_next_step(pop_next=False) and not steps.failed:  # type: ignore[attr-defined]
+                with steps.safely():
+                    steps.glanced(self)
             return
         with steps.safely():
             steps.clip_norm = float(self.max_grad_norm)  # type: ignore[attr-defined]

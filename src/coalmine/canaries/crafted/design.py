@@ -37,7 +37,15 @@ _JUDGES = 4  # one in so many clients of the pool judges, where no others are gi
 
 @dataclass(frozen=True, eq=False)
 class Crafted:
-    """Designed canaries; as secret as the seed until the audit is over."""
+    """Designed canaries; as secret as the seed until the audit is over.
+
+    Args:
+        samples: One client's data for each canary.
+        updates: (canaries, dim): what the real client makes of them.
+        metrics: By name (health, reach, overlap, visibility, efficiency, cosine), one number for each canary.
+        shares: By layer, its share of the squared length of each update.
+        flags: What a reader must know of the design.
+    """
 
     samples: tuple[Examples, ...] = field(repr=False)  # one client's data each
     updates: NDArray[np.float32] = field(repr=False)  # (canaries, dim): what the real client makes of them
@@ -77,6 +85,22 @@ def design_canaries(
     `pool` holds mock clients that the design may look at, `held_out` others that judge it; without these every fourth client of
     the pool judges and is not designed with. Clients of either must not be in a round that is scored. The cost is iterations ×
     canaries × pool × parameters, less for dense layers; memory is (pool + canaries) × parameters floats at most.
+
+    Args:
+        model: Of the training.
+        parameters: At which they are designed.
+        training: How a client trains.
+        pool: Mock clients that the design may look at.
+        count: Canaries.
+        clip_norm: Of updates.
+        noise_multiplier: Of the round.
+        cohort_size: Clients in a round.
+        options: How they are designed.
+        streams: Secret random numbers.
+        held_out: Mock clients that judge the design.
+
+    Returns:
+        The canaries, with measures of their quality.
     """
     from coalmine.canaries.crafted.search import search
     from coalmine.clients import Trainer

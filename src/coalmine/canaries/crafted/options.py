@@ -23,6 +23,25 @@ class Crafting:
 
     >>> Crafting().loss, Crafting(as_published=True).resolved().loss
     ('log', 'covariance')
+
+    Args:
+        loss: What is minimised, one of `coalmine.canaries.crafted.options.LOSSES`.
+        hinge: How an update shorter than wanted is punished.
+        iterations: Steps of the search.
+        learning_rate: Of the search on images.
+        minibatch: Rows of the pool in a step; None: all.
+        norm_margin: Length of a canary's update before clipping, in clip norms.
+        init: Where the search begins.
+        target: The class of an image, or how it is drawn.
+        box: Least and largest value of a pixel.
+        text_method: "flips" of tokens, or "gumbel".
+        temperature: Of "gumbel", from the first step to the last.
+        samples: Of "gumbel": texts that are drawn, of which the best is kept.
+        specials: Whether special tokens may be in a canary.
+        stop_overlap: The design stops when the others add less than this share of the noise; 0: never.
+        keep_best: The best step instead of the last.
+        undo_learning_rate: Multiplies updates by 1 / learning rate: a forged update.
+        as_published: All choices as in the paper's code.
     """
 
     loss: str = "log"

@@ -23,6 +23,9 @@ class CraftedCanaries:
     >>> canaries = CraftedCanaries(np.array([[3.0, 4.0], [0.0, 2.0]]))
     >>> canaries.lengths.tolist(), canaries.gram[0].round(6).tolist()
     ([5.0, 2.0], [1.0, 0.8])
+
+    Args:
+        updates: (canaries, dim): one update in each row.
     """
 
     norm, spare, null, orthogonal, slack = 1.0, 0, None, False, None
