@@ -352,6 +352,21 @@ def test_the_ring_may_be_read_only_and_a_round_may_be_made_again():
     assert all(np.array_equal(each, whole[7]) for each in again)
 
 
+def test_many_bands_are_read_for_several_rounds_at_once():
+    """The same noise as by the matrix, also where a state was read from a file, and where a round is made again."""
+    strategy, size = Banded.optimal(70, 40), 9000  # more than one piece
+    made, state = streamed(strategy, size, rounds=70)
+    fresh = [normals(size, partial(stream, 5), "noise", number) for number in range(70)]
+    assert np.allclose(strategy.matrix() @ made, fresh, atol=1e-9)
+    assert sum(value.shape[0] for value in state.values()) == strategy.stored == 47
+    draw = partial(normals, size, partial(stream, 5))
+    for number in (47, 48, 49, 55):
+        _, state = streamed(strategy, size, rounds=number)
+        frozen = {name: np.frombuffer(value.tobytes()).reshape(value.shape) for name, value in state.items()}
+        again = [strategy.noise(number, size, draw, kept)[0].copy() for kept in (frozen, state, state)]
+        assert all(np.array_equal(each, made[number]) for each in again)
+
+
 def test_a_restart_draws_new_normals():
     strategy = Restarted(12, Toeplitz(4))
     made, _ = streamed(strategy, 3000)
