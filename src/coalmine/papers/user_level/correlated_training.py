@@ -147,17 +147,17 @@ def _cell(ask: Ask, name: str, own: Family, made: tuple[Made, Made], epsilon: fl
     small, wanted = made
     base = f"correlated-{name}-eps{epsilon:g}-{wanted.method}"
     trials: dict[str, Config] = {}
-    places = {}
+    places, noise = {}, _noise(small, epsilon)
     for rate, momentum in _grid(ask, own):
         key = f"{base}-lr{rate:g}-m{momentum:g}-tuning"
-        changes = (*_setting(small, epsilon, rate, momentum), "canaries.pool=0", "run.seed=1000003")
+        changes = (*_setting(small, noise, rate, momentum), "canaries.pool=0", "run.seed=1000003")
         trials[key], places[key] = own.config(ask, small.method, changes, True), (rate, momentum)
     found = _accuracies(obtain(ask, trials, apart=True))
     tuned = places[max(found, key=lambda key: found[key])]
-    runs = {}
+    runs, noise = {}, noise if wanted is small else _noise(wanted, epsilon)
     for number in range(SEEDS):
         canaries = "canaries.pattern=periods" if number < ask.pick(full=SEEDS, quick=1) else "canaries.pool=0"
-        changes = (*_setting(wanted, epsilon, *tuned), f"run.seed={ask.seed * 1009 + number}", canaries)
+        changes = (*_setting(wanted, noise, *tuned), f"run.seed={ask.seed * 1009 + number}", canaries)
         runs[f"{base}-run{number}"] = own.config(ask, wanted.method, changes, wanted.small)
     paths = obtain(ask, runs, apart=True)
     verdicts = [AuditResult.load(path).verdict for name, path in paths.items() if runs[name].canaries.pool]
@@ -165,16 +165,15 @@ def _cell(ask: Ask, name: str, own: Family, made: tuple[Made, Made], epsilon: fl
     return Cell(wanted.method, tuned, list(_accuracies(paths).values()), words)
 
 
-def _setting(made: Made, epsilon: float, rate: float, momentum: float) -> tuple[str, ...]:
-    """Noise for this epsilon of a client, and the server. A strategy is made for no momentum: the same for the whole grid."""
+def _noise(made: Made, epsilon: float) -> float:
+    """The noise multiplier with this epsilon of a client."""
     job = made.job
-    noise = accounting.calibrate_noise(
-        job.participation,
-        epsilon=epsilon,
-        delta=DELTA,
-        description=job.mechanism.describe(),
-        constraint=job.participation.constraint(job.rounds),
-    )
+    limits, described = job.participation.constraint(job.rounds), job.mechanism.describe()
+    return accounting.calibrate_noise(job.participation, epsilon=epsilon, delta=DELTA, description=described, constraint=limits)
+
+
+def _setting(made: Made, noise: float, rate: float, momentum: float) -> tuple[str, ...]:
+    """Noise and server. A strategy is made for no momentum: the same one for the whole grid."""
     return (
         *made.options,
         f"privacy.delta={DELTA!r}",
