@@ -4,13 +4,17 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
+from coalmine._random import stream
 from coalmine.calibration import VALID, Case, binary_false_statements, ever_wrong, false_statements
 from coalmine.estimators._band import local_level
 from coalmine.estimators._rates import Fixed
+from coalmine.estimators.anytime import anytime_gaps, bound_anytime
 from coalmine.estimators.band import bound_band
 from coalmine.estimators.lifted import XBern
 from coalmine.estimators.one_run import one_run_epsilon
 from coalmine.estimators.threshold import bound_threshold
+from coalmine.nulls import GaussianNull
+from coalmine.scores import Scores
 
 FALSE_ALARM = 1e-4  # each statistical test here fails for one seed in ten thousand; the seeds are fixed
 AUDITS = 500
@@ -122,3 +126,22 @@ def test_bernstein_intervals_hold_for_correlated_bits(order: int, correlation: f
         left, right = XBern.of(shares, np.full(runs, bits), order).interval(0.05, order=order, kind="bernstein")
         wrong += not left <= mean <= right
     assert wrong <= allowed(trials, miss=0.10)
+
+
+@pytest.mark.parametrize("effect", [0.0, 3.0])
+def test_anytime_bound_allows_for_a_spread_that_was_measured(effect: float) -> None:
+    """Scores in units of a spread measured on 120 directions: above the true effect in at most 5 % of 400 audits.
+
+    A large effect is where a spread that is too small counts most: without the allowance it is exceeded in more.
+    """
+    rng, above, naive = stream(7, "measured spread", round(effect)), 0, 0
+    for _ in range(400):
+        spread = np.sqrt(np.square(rng.standard_normal(120)).mean())
+        values = (np.concatenate([effect + rng.standard_normal(300), rng.standard_normal(10)])) / spread
+        scores = Scores(values, np.arange(310) < 300, null=GaussianNull(directions=120))
+        bound = bound_anytime(scores, delta=1e-5)
+        assert bound.valid
+        above += bound.details["mu"] > effect
+        naive += anytime_gaps(values[:300], 0.95)[-1] > effect
+    assert above <= allowed(400)
+    assert not effect or naive > 60

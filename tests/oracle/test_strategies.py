@@ -4,6 +4,8 @@ Numbers of `JAX` were computed by jax_privacy 2.0.0; `strategies_jax.py` beside 
 """
 
 import json
+import warnings
+import zipfile
 from functools import partial
 from itertools import combinations, pairwise, product
 from pathlib import Path
@@ -78,7 +80,9 @@ every = pytest.mark.parametrize("strategy", SMALL.values(), ids=SMALL)
         (Tree(128, "full"), 2.828427, 8, 16, 12.328828, 0.993464, 1.207253),
         (Toeplitz(1024), 1.809020, 8, 128, 7.576088, 1.719047, 1.809020),
         (Toeplitz(1024, 0.01), 1.461807, 8, 128, 4.315500, 2.718807, 3.540313),
+        (Tree(1024, "none"), 3.316625, 8, 128, 13.266499, 2.236286, 3.162278),
         (Tree(1024, "below"), 3.316625, 8, 128, 13.266499, 1.703502, 2.408912),
+        (Tree(1024, "full"), 3.316625, 8, 128, 13.266499, 1.111419, 1.338201),
         (Toeplitz(2048), 1.869018, 8, 256, 7.692083, 1.781961, 1.869018),
         (Toeplitz(2048, 0.01), 1.461807, 8, 256, 4.166965, 3.539119, 4.772192),
     ],
@@ -100,11 +104,13 @@ def test_strategies_without_a_search_have_the_known_numbers(strategy, once, time
         (128, 16, "mean", 2.872554, 3.664514),
         (128, 16, "max", 2.898403, 3.634565),
         (1024, 16, "mean", 6.342793, 8.659091),
+        (1024, 64, "mean", 4.065913, 5.218598),
         (2048, 4, "mean", 16.220134, 22.829784),
         (2048, 4, "max", 16.230250, 22.819154),
         (2048, 16, "mean", 8.626950, 11.914879),
         (2048, 16, "max", 8.656836, 11.883075),
         (2048, 64, "mean", 5.170044, 6.811006),
+        (2048, 64, "max", 5.216754, 6.759580),
     ],
 )
 def test_banded_coefficients_are_the_best(rounds, bands, objective, rms, largest):
@@ -129,6 +135,7 @@ def test_banded_coefficients_are_the_best(rounds, bands, objective, rms, largest
         (2048, 2, "mean", 8, 256, 11.092578),
         (2048, 3, "mean", 8, 256, 11.085754),
         (1024, 3, "mean", 8, 128, 10.463156),
+        (1024, 4, "mean", 8, 128, 10.462597),
     ],
 )
 def test_buffers_are_as_good_as_the_best_known(rounds, buffers, objective, times, separation, loss):
@@ -278,6 +285,21 @@ def test_the_largest_sum_of_separated_places():
         assert sensitivity._most(weights, times, separation) == approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("rounds", "times", "separation", "nu", "loss"),
+    [
+        (2048, 1, 1, 3.5e-4, 3.28704),
+        (2048, 8, 256, 0.00197, 11.49757),
+        (1024, 8, 128, 0.00394, 10.86569),
+        (128, 8, 16, 0.0375, 8.95704),
+    ],
+)
+def test_the_best_damping(rounds, times, separation, nu, loss):
+    limits = Separation(times, separation, rounds)
+    found = [made.sensitivity(limits) * made.rms_error() for made in (Toeplitz(rounds, nu * by) for by in (0.9, 1.0, 1.1))]
+    assert found[1] == approx(loss, rel=1e-5) and found[1] < min(found[0], found[2])
+
+
 # the matrix, its inverse, and what whitens
 
 
@@ -352,6 +374,21 @@ def test_the_ring_may_be_read_only_and_a_round_may_be_made_again():
     assert all(np.array_equal(each, whole[7]) for each in again)
 
 
+def test_many_bands_are_read_for_several_rounds_at_once():
+    """The same noise as by the matrix, also where a state was read from a file, and where a round is made again."""
+    strategy, size = Banded.optimal(70, 40), 9000  # more than one piece
+    made, state = streamed(strategy, size, rounds=70)
+    fresh = [normals(size, partial(stream, 5), "noise", number) for number in range(70)]
+    assert np.allclose(strategy.matrix() @ made, fresh, atol=1e-9)
+    assert sum(value.shape[0] for value in state.values()) == strategy.stored == 47
+    draw = partial(normals, size, partial(stream, 5))
+    for number in (47, 48, 49, 55):
+        _, state = streamed(strategy, size, rounds=number)
+        frozen = {name: np.frombuffer(value.tobytes()).reshape(value.shape) for name, value in state.items()}
+        again = [strategy.noise(number, size, draw, kept)[0].copy() for kept in (frozen, state, state)]
+        assert all(np.array_equal(each, made[number]) for each in again)
+
+
 def test_a_restart_draws_new_normals():
     strategy = Restarted(12, Toeplitz(4))
     made, _ = streamed(strategy, 3000)
@@ -395,11 +432,41 @@ def test_matrices_are_read_from_files(tmp_path):
         (np.ones((2, 3)), "square table"),
         (np.array([["a"]]), "square table"),
         (np.eye(4097), "at most 4096"),
+        (np.array([[1.0, 0.0], [1.0, 1e-200]]), "cannot be inverted"),
+        (np.tril(np.full((60, 60), 9.0)) + np.diag(np.full(60, -8.9)), "cannot be inverted"),
     ],
 )
 def test_matrices_that_cannot_be_a_strategy_are_refused(matrix, words):
     with pytest.raises(InputFileError, match=words):
         Given.of(matrix)
+
+
+def test_large_and_small_units_are_the_same_matrix():
+    """A column whose squares overflow must not become one of length zero: nothing would be claimed for it."""
+    usual = Given.of(np.array([[2.0, 0.0], [1.0, 2.0]]))
+    for unit in (1e300, 1e-300):
+        found = Given.of(unit * np.array([[2.0, 0.0], [1.0, 2.0]]))
+        assert found.matrix() == approx(usual.matrix()) and found.sensitivity(Separation(1, 1, 2)) == approx(1.0)
+
+
+def test_files_that_lie_about_their_size_are_refused(tmp_path):
+    header = np.lib.format.header_data_from_array_1_0(np.eye(2)) | {"shape": (10**7, 10**7)}
+    with (tmp_path / "huge.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(b"0" * 100)
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as packed:
+        packed.write(tmp_path / "huge.npy", "C.npy")
+    (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04" + bytes(40))
+    (tmp_path / "empty.csv").write_text("")
+    for name, words in (
+        ("huge.npy", "not a readable"),
+        ("huge.npz", "at most 4096"),
+        ("broken.npz", "not a readable"),
+        ("empty.csv", "square table|not a readable"),
+    ):
+        with warnings.catch_warnings(), pytest.raises(InputFileError, match=words):
+            warnings.simplefilter("ignore")  # numpy's, on a file without numbers
+            Given.read(tmp_path / name)
 
 
 def test_files_that_hold_no_matrix_are_refused(tmp_path):

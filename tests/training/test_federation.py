@@ -267,7 +267,7 @@ def test_what_is_measured_on_the_way_stays_below_what_is_analysed(train, present
     once, above = float(gaussian_epsilon(0.0, 1.0, 1 / 0.5, 1.0, 1e-5)), 0
     for seed in range(20):
         trained = train(*changes, "audit.unused_rows=200", secret_seed=seed)
-        scores = [trained.recorder.running_scores_of(number, rows) for number, rows in enumerate(trained.seen)]
+        scores = [trained.recorder.running_scores_of(number, rows).values for number, rows in enumerate(trained.seen)]
         measured = anytime_epsilons(np.concatenate(scores), delta=1e-5)[np.cumsum([each.size for each in scores]) - 1]
         assert measured[-1] > 0.3 * once  # it does measure
         above += bool((measured > once).any())

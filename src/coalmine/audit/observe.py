@@ -21,7 +21,17 @@ from coalmine.canaries.setup import CanarySetup
 from coalmine.contracts import Array, Canaries, Description, IndexArray, Observed, Participation, Projections, State, Vector
 from coalmine.estimators.anytime import anytime_interval
 from coalmine.gaussian import gaussian_epsilon
-from coalmine.views import AIMED_VIEWS, ProjectionRow, Threat, WhitenedRounds, aimed_row, groups_of, project_row, round_scores
+from coalmine.views import (
+    AIMED_VIEWS,
+    ProjectionRow,
+    Threat,
+    Weighted,
+    WhitenedRounds,
+    aimed_row,
+    groups_of,
+    project_row,
+    round_scores,
+)
 from coalmine.views.power import LEAST_NOISE
 
 _HEAD = 3  # round, norm, amplitude
@@ -186,22 +196,22 @@ class Recorder:
         row, last = self._see(vector, layer), np.array([rounds - 1])
         return self._projections(kind, layer, last, row.inner[None], np.array([row.norm]), np.ones(1))
 
-    def running_scores(self, record: Record, white: WhitenedRounds | None = None) -> Iterator[Array]:
+    def running_scores(self, record: Record, white: WhitenedRounds | None = None) -> Iterator[Weighted]:
         """By round, the standardised scores of all presentations so far, for the epsilon measured at any time."""
         kind = self._running
         if kind is not None and record.has_rows(kind):
             for row in record.rows(kind):
                 yield self.running_scores_of(int(row[0]), {kind: row}, white)
 
-    def running_scores_of(self, number: int, rows: Mapping[str, Array], white: WhitenedRounds | None = None) -> Array:
+    def running_scores_of(self, number: int, rows: Mapping[str, Array], white: WhitenedRounds | None = None) -> Weighted:
         """Those of one round; where noise is correlated, of rows whitened up to it, in the order of rounds."""
         kind = self._running
         if kind is None:
-            return np.zeros(0)
+            return Weighted.equally(np.zeros(0))
         row = ProjectionRow(rows[kind][_HEAD:], float(rows[kind][1]))
         if white is not None:
             return white.scores(row, float(rows[kind][2]), number)
-        return round_scores(row, self.setup.schedule, self.canaries, number)
+        return Weighted.equally(round_scores(row, self.setup.schedule, self.canaries, number))
 
     @property
     def _running(self) -> str | None:
@@ -240,7 +250,7 @@ class RunningEpsilon:
         design = description.design
         self._white = None if design is None else WhitenedRounds(design, recorder.setup.schedule)
         self._gaps = None if self._white is None else self._white.gaps()
-        self._count, self._sum = 0, 0.0
+        self._count, self._sum = 0.0, 0.0  # a score counts 1, or by how much its row should show
         for scores in recorder.running_scores(record, self._white):
             self._add(scores)
 
@@ -258,9 +268,9 @@ class RunningEpsilon:
             found |= zip(_MEASURED, gaussian_epsilon(0.0, 1.0, gaps, 1.0, self._spec.delta).tolist(), strict=True)
         return {name: value for name, value in found.items() if np.isfinite(value)}
 
-    def _add(self, scores: Array) -> None:
-        self._count += scores.size
-        self._sum = float(np.cumsum(np.concatenate([[self._sum], scores]))[-1])  # in order, as `anytime_gaps` adds them up
+    def _add(self, scores: Weighted) -> None:
+        self._count += scores.information
+        self._sum = float(np.cumsum(np.concatenate([[self._sum], scores.values]))[-1])  # in order, as `anytime_gaps` does
 
     def _claim_after(self, done: int) -> float:
         """The claim for a canary whose rounds are known, as they are to what is measured, had the run ended here.

@@ -79,12 +79,12 @@ class AuditSpec:
             raise ValueError("audit: one-run bounds need coins, which unused directions did not have; use null = 'theory'.")
 
     def check_noise(self, description: Description) -> None:
-        """Refuse bounds that take the noise for new in every round where it is not."""
+        """Refuse bounds that take the noise for new in every round where it is not, and nobody knows how to whiten it."""
         unfit = [name for name in (self.bound, *self.also) if BOUNDS[name].of_sums]
-        if unfit and not description.fresh:
+        if unfit and not description.fresh and description.design is None:
             raise ValueError(
                 f"audit: the {unfit[0]} bound takes the noise for new in every round, and this mechanism's noise is correlated "
-                "over rounds; use 'band'."
+                "over rounds in a way that its description does not say; use 'band'."
             )
 
     def threats(self) -> tuple[Threat, ...]:

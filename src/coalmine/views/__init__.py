@@ -21,7 +21,7 @@ from coalmine.views.cosines import EveryRelease, EveryStep, FinalModel, WholeMod
 from coalmine.views.power import Hiding, Visible, norms_of_unknown_clients
 from coalmine.views.projections import ProjectionRow, groups_of, norms_in_group, project_row, stack
 from coalmine.views.rounds import Afterwards, KnownOthers, KnownRounds
-from coalmine.views.running import WhitenedRounds, anytime_scores, round_scores
+from coalmine.views.running import Weighted, WhitenedRounds, anytime_scores, round_scores
 from coalmine.views.unknown import UnknownRounds
 from coalmine.views.view import Threat, choose_null
 from coalmine.views.whitened import LikelihoodRatio, Whitened, aimed_row
@@ -42,6 +42,7 @@ __all__ = [
     "Threat",
     "UnknownRounds",
     "Visible",
+    "Weighted",
     "Whitened",
     "WhitenedRounds",
     "WholeModel",

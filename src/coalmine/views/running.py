@@ -26,28 +26,47 @@ def round_scores(seen: ProjectionRow, schedule: Schedule, canaries: Canaries, ro
     return _of_row(row, schedule, canaries)
 
 
+@dataclass(frozen=True, eq=False)
+class Weighted:
+    """Scores of a round, each times its weight, and the sum of the squared weights: how many full scores they are worth."""
+
+    values: Array
+    information: float
+
+    @staticmethod
+    def equally(scores: Array) -> Weighted:
+        """Scores that count alike."""
+        return Weighted(scores, scores.size)
+
+
 @dataclass
 class WhitenedRounds:
     """Running scores where noise is correlated over rounds: of whitened rows, whose noise is new in every round.
 
     A row over its amplitude is s + z W g; C times it is C s + z g. A canary that takes part adds c_0 now, and c_1, c_2, … to
-    the rows after it, so that these scores show c_0 of it at least, and never more than |C s|. The spread is measured on the
-    directions that were not inserted, and counts as larger by four standard errors.
+    the rows after it. Each of its rows counts with what it should show, (C s)_t, which is known beforehand: the sum of all
+    is (Σ |C s|²) / z, plus noise of variance Σ |C s|², so that their quotient shows 1/z, one presentation, at any time. The
+    spread is measured on the directions that were not inserted, and counts as larger by four standard errors.
     """
 
     design: Strategy
     schedule: Schedule
     state: State = field(default_factory=dict)
+    expected: State = field(default_factory=dict)  # what whitening remembers of the canaries' rounds
 
-    def scores(self, seen: ProjectionRow, amplitude: float, number: int) -> Array:
-        """Of the canaries that take part in the next round."""
+    def scores(self, seen: ProjectionRow, amplitude: float, number: int) -> Weighted:
+        """Of the inserted canaries, in the next round."""
         rows, self.state = self.design.whiten(seen.inner[None] / amplitude, self.state)
+        inserted = self.schedule.inserted
+        signals, self.expected = self.design.whiten(self.schedule.presence[number][inserted][None].astype(float), self.expected)
         free = np.ones(rows.shape[1], dtype=np.bool_)
-        free[: self.schedule.pool] = ~self.schedule.inserted
+        free[: self.schedule.pool] = ~inserted
         spread = float(np.sqrt(np.square(rows[0, free]).mean())) if free.any() else 0.0
         spread *= 1 + _STANDARD_ERRORS / np.sqrt(2 * max(int(free.sum()), 1))
-        inner = rows[0, self.schedule.taking_part(number)]
-        return np.asarray(inner / spread if spread > 0 else np.zeros(inner.size))
+        if not spread > 0:
+            return Weighted.equally(np.empty(0))
+        inner = rows[0, : self.schedule.pool][inserted]
+        return Weighted(np.asarray(signals[0] * inner / spread), float(np.square(signals[0]).sum()))
 
     def gaps(self) -> Array:
         """By number of rounds so far, |C s| of the canary that shows most."""

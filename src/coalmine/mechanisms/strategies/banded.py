@@ -23,7 +23,8 @@ from coalmine.mechanisms.strategies.toeplitz import Toeplitz
 
 OBJECTIVES = ("mean", "max")
 _PIECE = 1 << 16  # coordinates at once
-_MANY = 32  # bands, beyond which pieces are smaller
+_MANY = 32  # bands, beyond which several rounds read the ring together
+_TOGETHER = 8  # rounds
 _LEAST_STEP = 1e-300
 
 
@@ -99,8 +100,8 @@ class Banded(ToeplitzStrategy):
 
     @property
     def stored(self) -> int:
-        """The same, and the newest."""
-        return self.bands if self.bands > 1 else 0
+        """The same, the newest, and what is known of later rounds."""
+        return 0 if self.bands == 1 else self.bands + (_TOGETHER - 1) * (self.bands > _MANY)
 
     def check_size(self, dim: int) -> None:
         """No limit in time."""
@@ -110,12 +111,17 @@ class Banded(ToeplitzStrategy):
         kept = self.bands - 1
         past = state["past"] if "past" in state else np.zeros((kept, *rows.shape[1:]))
         every = np.concatenate([past, rows])
-        made = scipy.signal.lfilter(self.coefficients(), [1.0], every, axis=0)[kept:]
-        return np.asarray(made), {"past": every[every.shape[0] - kept :]}
+        made = np.zeros(rows.shape)
+        for lag, value in enumerate(self.coefficients()):  # a filter of scipy would go through the columns one by one
+            made += value * every[kept - lag : every.shape[0] - lag]
+        return made, {"past": every[every.shape[0] - kept :]}
 
     def init(self, dim: int) -> State:
         """A ring of vectors, none made yet."""
-        return {"past": np.zeros((self.bands, dim))} if self.bands > 1 else {}
+        if self.bands == 1:
+            return {}
+        ring = {"past": np.zeros((self.bands, dim))}
+        return ring if self.bands <= _MANY else {**ring, "ahead": np.zeros((_TOGETHER - 1, dim))}
 
     def noise(self, number: int, dim: int, draw: Draw, state: State) -> tuple[Array, State]:
         """w_t = (z_t - c_1 w_{t-1} - …) / c_0.
@@ -126,22 +132,48 @@ class Banded(ToeplitzStrategy):
         made, own = draw("noise", number), self.coefficients()
         if self.bands == 1:
             return made, state
-        ring = state["past"]
-        if not ring.flags.writeable:
-            ring = ring.copy()
-        places = (number - np.arange(1, self.bands)) % self.bands
-        weights = np.zeros(self.bands)
-        weights[places] = own[1:]
-        size = _PIECE if self.bands <= _MANY else _PIECE >> 2
-        room = np.empty(min(size, dim))
-        for start in range(0, dim, size):  # what is computed of a piece stays in the cache
-            part = made[start : start + size]
-            past = room[: part.size]
-            np.einsum("j,jd->d", weights, ring[:, start : start + size], out=past)
-            part -= past
+        kept = {name: value if value.flags.writeable else value.copy() for name, value in state.items()}
+        subtract = self._few if self.bands <= _MANY else self._many
+        subtract(number, made, own, **kept)
+        return made, kept
+
+    def _few(self, number: int, made: Array, own: Array, past: Array) -> None:
+        """Every round reads the whole ring; what is computed of a piece stays in the cache."""
+        weights, room = self._weights(number, 0, own), np.empty(min(_PIECE, made.size))
+        for start in range(0, made.size, _PIECE):
+            part = made[start : start + _PIECE]
+            summed = room[: part.size]
+            np.einsum("j,jd->d", weights, past[:, start : start + _PIECE], out=summed)
+            part -= summed
             part /= own[0]
-            ring[number % self.bands, start : start + size] = part
-        return made, {"past": ring}
+            past[number % self.bands, start : start + _PIECE] = part
+
+    def _many(self, number: int, made: Array, own: Array, past: Array, ahead: Array) -> None:
+        """The ring is larger than any cache, and reading it takes the time: once for several rounds, as a product of matrices.
+
+        `ahead` holds what vectors from before the first of these rounds give to the others; the few since then are added.
+        """
+        turn, size = number % _TOGETHER, _PIECE >> 3
+        weights = np.stack([self._weights(number, later, own) for later in range(_TOGETHER)])
+        for start in range(0, made.size, size):
+            piece = slice(start, min(start + size, made.size))
+            if turn == 0:
+                sums = weights @ past[:, piece]
+                ahead[:, piece], summed = sums[1:], sums[0]
+            else:
+                summed = ahead[turn - 1, piece].copy()
+            for lag in range(1, turn + 1):
+                summed += own[lag] * past[(number - lag) % self.bands, piece]
+            made[piece] -= summed
+            made[piece] /= own[0]
+            past[number % self.bands, piece] = made[piece]
+
+    def _weights(self, number: int, later: int, own: Array) -> Array:
+        """By place in the ring, the coefficients with which vectors before this round count, so many rounds later."""
+        weights = np.zeros(self.bands)
+        places = (number - np.arange(1, self.bands - later)) % self.bands
+        weights[places] = own[1 + later :]
+        return weights
 
 
 def weights_of(objective: str, rounds: int) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from coalmine.mechanisms.strategies import sensitivity
 from coalmine.mechanisms.strategies.strategy import MOST_ROUNDS, CorrelatedStrategy, Plan, triangular_inverse
 
 ENDINGS = (".npy", ".npz", ".csv")
+MOST_BYTES = 512 * 2**20  # of a file, or of what it says that it unpacks to: 4,096 rounds need 128 MB
+_EXACT = 1e-6  # largest entry of C⁻¹ C - I
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,15 @@ class Given(CorrelatedStrategy):
             raise InputFileError(f"{where} must be lower triangular: noise cannot depend on what is still to come.")
         if not (np.diag(found) > 0).all():
             raise InputFileError(f"{where} must have a positive diagonal: without it C has no inverse.")
+        found /= np.abs(found).max()  # so that no square overflows
         found /= np.linalg.norm(found, axis=0).max()
+        with np.errstate(all="ignore"):
+            off = np.abs(triangular_inverse(found) @ found - np.eye(len(found))).max() if np.diag(found).all() else np.inf
+        if not off <= _EXACT:
+            raise InputFileError(
+                f"{where} cannot be inverted in double precision: its diagonal is too small beside the rest, and noise "
+                "would not cancel as it says. Scale the workload, or use another factorization."
+            )
         found.flags.writeable = False
         made = Given(found.shape[0], hashlib.sha256(found.tobytes()).hexdigest())
         object.__setattr__(made, "_matrix", found)
@@ -72,17 +83,11 @@ class Given(CorrelatedStrategy):
             raise InputFileError(f"there is no file {str(path)!r}; a strategy is a square matrix in {', '.join(ENDINGS)}.")
         if path.suffix.lower() not in ENDINGS:
             raise InputFileError(f"{path.name!r}: the ending of a matrix must be one of {', '.join(ENDINGS)}.")
+        if path.stat().st_size > MOST_BYTES:
+            raise InputFileError(f"{path.name} has {path.stat().st_size:,} bytes; a matrix of {MOST_ROUNDS} rounds needs less.")
         try:
-            if path.suffix.lower() == ".csv":
-                return Given.of(np.loadtxt(path, delimiter=",", ndmin=2), path.name)
-            loaded = np.load(path, allow_pickle=False)
-            if isinstance(loaded, np.lib.npyio.NpzFile):
-                with loaded:
-                    if len(loaded.files) != 1:
-                        raise InputFileError(f"{path.name} holds {len(loaded.files)} arrays; a strategy is one matrix.")
-                    return Given.of(loaded[loaded.files[0]], path.name)
-            return Given.of(loaded, path.name)
-        except (ValueError, OSError, EOFError, KeyError) as error:
+            return Given.of(_loaded(path), path.name)
+        except (ValueError, OSError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, NotImplementedError) as error:
             raise InputFileError(f"{path.name} is not a readable matrix: {error}") from None
 
     def matrix(self) -> Array:
@@ -104,3 +109,25 @@ class Given(CorrelatedStrategy):
         found = self.matrix()
         width = sensitivity.bandwidth(np.abs(found.T @ found))
         return width if width < self.rounds else None
+
+
+def _loaded(path: Path) -> Array:
+    """The table in a file, which may say anything of its own size."""
+    if path.suffix.lower() == ".csv":
+        return np.loadtxt(path, delimiter=",", ndmin=2)
+    if not zipfile.is_zipfile(path):
+        return np.array(np.load(path, allow_pickle=False, mmap_mode="r"))  # refused where the file is shorter than it says
+    with zipfile.ZipFile(path) as packed:
+        members = packed.infolist()
+        if len(members) != 1:
+            raise InputFileError(f"{path.name} holds {len(members)} arrays; a strategy is one matrix.")
+        if members[0].file_size > MOST_BYTES:
+            raise InputFileError(f"{path.name} unpacks to {members[0].file_size:,} bytes; at most {MOST_BYTES:,} are allowed.")
+        with packed.open(members[0]) as member:
+            major, _ = np.lib.format.read_magic(member)
+            read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+            shape = read(member)[0]
+        if any(size > MOST_ROUNDS for size in shape):
+            raise InputFileError(f"{path.name} has the shape {shape}; at most {MOST_ROUNDS} rounds are allowed.")
+    with np.load(path, allow_pickle=False) as loaded:
+        return np.asarray(loaded[loaded.files[0]])

@@ -138,7 +138,7 @@ _ALL = (
         "correlated-training",
         "correlated noise: accuracy at equal epsilon against independent noise, audited",
         trains=True,
-        needs=f"{MNIST}, {SHAKESPEARE}; part example-level: {FASHION}; part chat: nothing",
+        needs=f"{MNIST}, {SHAKESPEARE}; part example-level: CIFAR-10 or {FASHION}; part chat: nothing",
         parts=("chat", "mnist", "shakespeare", "example-level"),
     ),
 )

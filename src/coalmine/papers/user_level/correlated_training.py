@@ -1,14 +1,16 @@
 """Training with correlated noise at equal epsilon: accuracy by strategy, each with its own tuned learning rate, and audited.
 
-All strategies are accounted without amplification by sampling, for clients that come in the same order in every epoch. Runs are
-made once and kept; a study that was killed goes on.
+All strategies are accounted without amplification by sampling, for clients that come in the same order in every epoch. Every
+method has the same grid of learning rates and momenta, tried without canaries and with another seed than the runs that count;
+at full scale it is tried on the small setting. Runs are made once and kept; a study that was killed goes on.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,132 +21,110 @@ from coalmine import accounting
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.making import obtain
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, ResultPart
+from coalmine.papers.user_level.training_families import METHODS, PARTS, Family, family
 from coalmine.result import AuditResult
 from coalmine.training.assembly import federation, load_task
-from coalmine.training.config import Config, changed, checked, read_config
+from coalmine.training.config import Config
 
-METHODS = ("independent", "banded", "blt", "toeplitz", "tree")
 EPSILONS = (2.0, 8.0, 16.0)
 SEEDS = 3
 DELTA = 1e-5
 MOST_BANDS = 48  # so that checkpoints of a million parameters stay below 512 MB
-_FIXED = ("participation.pattern=epochs", "participation.reshuffled=false", "mechanism.kind=correlated", "run.evaluate_every=0")
-
-
-@dataclass(frozen=True)
-class Family:
-    """A data set with its model, and what is tried for every method."""
-
-    preset: str
-    title: str
-    changes: tuple[str, ...] = ()
-    quick: tuple[str, ...] = ()
-    rates: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)  # learning rates of the server
-    momenta: tuple[float, ...] = (0.0, 0.9)
-    reads_files: bool = False
-
-
-FAMILIES = {
-    "chat": Family(
-        "quickstart",
-        "characters of chats",
-        ("run.reference=false",),
-        ("data.users=300", "participation.epochs=4", "participation.rounds=16", "client.max_steps=1", "canaries.pool=100",
-         "model.options={embedding=8, hidden=24, tied=false}", "audit.unused_rows=500"),
-    ),
-    "mnist": Family(
-        "mnist-writers",
-        "MNIST by writer",
-        ("data.held_out_kind=examples", "mechanism.clip_norm=0.3", "participation.epochs=5"),
-        ("data.users=300", "participation.epochs=2", "participation.cohort_size=30", "canaries.pool=100",
-         "audit.unused_rows=500"),
-        reads_files=True,
-    ),
-    "shakespeare": Family(
-        "shakespeare",
-        "Shakespeare's roles",
-        ("mechanism.clip_norm=0.5",),
-        ("data.users=60", "client.max_steps=2", "model.options={hidden=64}", "participation.epochs=2",
-         "participation.cohort_size=12", "canaries.pool=100", "audit.unused_rows=500"),
-        reads_files=True,
-    ),
-    "example-level": Family(
-        "fashion-mnist",
-        "Fashion-MNIST, single examples",
-        ("participation.epochs=8", "data.held_out=0.1"),
-        ("data.users=2000", "model.options={hidden=[32]}", "participation.cohort_size=100", "participation.epochs=4",
-         "canaries.pool=100", "audit.unused_rows=500"),
-        reads_files=True,
-    ),
-}  # fmt: skip
+QUICK_METHODS = ("independent", "banded", "blt", "toeplitz")
+QUICK_GRID = ((1.0, 0.0), (0.3, 0.9), (1.0, 0.9))
+_WRONG = {"VIOLATED", "DEVIATES"}
 
 
 def reproduce(ask: Ask) -> PaperResult:
     """Accuracies by epsilon and method; all families, or the part that is asked for."""
-    wanted = {name: lambda ask, name=name: study(ask, name) for name in FAMILIES}
+    wanted = {name: lambda ask, name=name: study(ask, name) for name in PARTS}
     title = "Training at equal epsilon: correlated noise against independent noise, without amplification"
     found = PaperResult.of(ask.named("correlated-training"), title, ask.parts(**wanted), error="standard error over runs")
-    return PaperResult(
-        found.name, title, found.rows, found.error, found.checks, found.notes, ask.about(**found.about), found.details
-    )
+    return replace(found, about=ask.about(**found.about))
 
 
 def study(ask: Ask, name: str) -> ResultPart:
     """One family: tuning without canaries, then fresh runs with canaries at the best setting."""
-    family = FAMILIES[name]
-    epsilons = ask.pick(full=EPSILONS, quick=(8.0,))
-    methods, notes = _methods(ask, family, ask.pick(full=METHODS, quick=("independent", "banded", "blt")))
-    rows, checks, table = [], [], {}
-    for epsilon in epsilons:
-        found = {}
-        for method, made in methods.items():
-            tuned = _tuned(ask, name, family, method, made, epsilon)
-            accuracies, words = _measured(ask, name, family, method, made, epsilon, tuned)
-            found[method] = float(np.mean(accuracies))
-            error = float(np.std(accuracies, ddof=1) / len(accuracies) ** 0.5) if len(accuracies) > 1 else None
-            note = f"loss {made.loss:.3g}, rate {tuned[0]:g}, momentum {tuned[1]:g}, audits {', '.join(sorted(set(words)))}"
-            place = {"family": name, "epsilon": epsilon, "method": method}
-            what = f"{family.title}, ε = {epsilon:g}, {method}: accuracy"
-            rows.append(PaperRow(what, "", found[method], error, None, note, place))
-            checks.append(PaperCheck(f"{what}: no audit is violated", "VIOLATED" not in words))
-        table[str(epsilon)] = found
-        if ask.full and len(found) > 2:
-            agreement = _spearman([-methods[each].loss for each in found], list(found.values()))
-            text = f"{family.title}, ε = {epsilon:g}: order of losses and of accuracies, Spearman {agreement:.2f}"
-            checks.append(PaperCheck(text, agreement >= 0.8))
-    notes = ["Without amplification by sampling: DP-SGD with secret samples can be better at small sampling rates.", *notes]
-    return ResultPart(rows, checks, notes, {"runs_per_cell": ask.pick(full=SEEDS, quick=1)}, {f"accuracy_{name}": table})
+    own, notes = family(ask, name)
+    names = ask.pick(full=own.methods, quick=QUICK_METHODS)
+    small, more = _methods(ask, own, names, small=True)
+    made, more = (small, more) if not ask.full else _methods(ask, own, tuple(small), small=False)
+    cells = {
+        (epsilon, method): _cell(ask, name, own, (small[method], made[method]), epsilon)
+        for epsilon in EPSILONS
+        for method in made
+    }
+    rows = [row for (epsilon, method), cell in cells.items() for row in cell.rows(name, own, epsilon, made[method], cells)]
+    checks = [*_audits(own, cells), *_orders(own, made, cells)]
+    table = {f"{epsilon:g}": {each: cells[epsilon, each].accuracies for each in made} for epsilon in EPSILONS}
+    about = {"runs_per_cell": SEEDS, "settings_tried_per_cell": len(_grid(ask, own))}
+    return ResultPart(rows, checks, [*_notes(ask, own, names), *notes, *more], about, {f"accuracy_{name}": table})
 
 
 @dataclass(frozen=True)
 class Made:
     """A method in a family: its options, and what it costs."""
 
+    method: str
     options: tuple[str, ...]
     job: Any
     loss: float
+    small: bool
 
 
-def _methods(ask: Ask, family: Family, names: tuple[str, ...]) -> tuple[dict[str, Made], list[str]]:
+@dataclass(frozen=True)
+class Cell:
+    """What came out for one epsilon and one method."""
+
+    method: str
+    tuned: tuple[float, float]
+    accuracies: list[float]
+    verdicts: list[str]
+
+    @property
+    def mean(self) -> float:
+        """Over the runs."""
+        return float(np.mean(self.accuracies))
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return float(np.std(self.accuracies, ddof=1) / len(self.accuracies) ** 0.5)
+
+    def rows(
+        self, name: str, own: Family, epsilon: float, made: Made, cells: Mapping[tuple[float, str], Cell]
+    ) -> list[PaperRow]:
+        """The accuracy, and what it gains over independent noise."""
+        note = f"loss {made.loss:.3g}, rate {self.tuned[0]:g}, momentum {self.tuned[1]:g}, audits {_counted(self.verdicts)}"
+        place = {"family": name, "epsilon": epsilon, "method": self.method}
+        what = f"{own.title}, ε = {epsilon:g}, {self.method}"
+        rows = [PaperRow(f"{what}: accuracy", "", self.mean, self.error, None, note, place)]
+        if self.method != "independent":
+            gain, error = _gain(cells, epsilon, self.method)
+            rows.append(PaperRow(f"{what}: gain", "", gain, error, None, "over independent noise", {**place, "gain": True}))
+        return rows
+
+
+def _methods(ask: Ask, own: Family, names: tuple[str, ...], *, small: bool) -> tuple[dict[str, Made], list[str]]:
     """The methods that fit, and a note for each that does not."""
-    task, found, notes = load_task(_config(ask, family, "independent", ())), {}, []
+    task, found, notes = load_task(own.config(ask, "independent", (), small)), {}, []
     for method in names:
         options: tuple[str, ...] = ()
         try:
-            job = federation(_config(ask, family, method, options), task, 0)
+            job = federation(own.config(ask, method, options, small), task, 0)
             strategy: Any = getattr(job.mechanism, "strategy")  # noqa: B009
             if method == "banded" and strategy.bands > MOST_BANDS:
                 options = (f"mechanism.bands={MOST_BANDS}",)
-                job = federation(_config(ask, family, method, options), task, 0)
             if method == "toeplitz":
                 options = (f"mechanism.damping={_damping(job)!r}",)
-                job = federation(_config(ask, family, method, options), task, 0)
+            if options:
+                job = federation(own.config(ask, method, options, small), task, 0)
         except ValueError as error:
-            notes.append(f"{family.title}: {method} is left out. {error}")
+            notes.append(f"{own.title}: {method} is left out. {error}")
             continue
         strategy = getattr(job.mechanism, "strategy")  # noqa: B009
         limits = job.participation.constraint(job.rounds)
-        found[method] = Made(options, job, strategy.sensitivity(limits) * strategy.rms_error())
+        found[method] = Made(method, options, job, strategy.sensitivity(limits) * strategy.rms_error(), small)
     return found, notes
 
 
@@ -153,46 +133,47 @@ def _damping(job: Any) -> float:
     from coalmine.mechanisms.strategies import Toeplitz
 
     limits = job.participation.constraint(job.rounds)
-    tried = [Toeplitz(job.rounds, float(nu)) for nu in (0.0, *np.geomspace(1e-4, 0.3, 24))]
+    tried = [Toeplitz(job.rounds, float(f"{nu:.3g}")) for nu in (0.0, *np.geomspace(1e-4, 0.3, 24))]
     return min(tried, key=lambda each: each.sensitivity(limits) * each.rms_error()).damping
 
 
-def _tuned(ask: Ask, name: str, family: Family, method: str, made: Made, epsilon: float) -> tuple[float, float]:
-    """The learning rate and momentum with the best accuracy, the same grid for every method."""
-    grid = [*product(family.rates, family.momenta)] if ask.full else [(1.0, 0.0), (1.0, 0.9)]
-    wanted: dict[str, Config] = {}
-    places = {}
-    for rate, momentum in grid:
-        key = f"correlated-{name}-eps{epsilon:g}-{method}-lr{rate:g}-m{momentum:g}-tuning"
-        changes = (*_setting(made, epsilon, rate, momentum), "canaries.pool=0", "run.seed=1000003")
-        wanted[key], places[key] = _config(ask, family, method, changes), (rate, momentum)
-    found = _accuracies(obtain(ask, wanted, apart=True))
-    return places[max(found, key=lambda key: found[key])]
+def _grid(ask: Ask, own: Family) -> list[tuple[float, float]]:
+    """(learning rate, momentum) of the server, the same for every method."""
+    return [*product(own.rates, own.momenta)] if ask.full else [*QUICK_GRID]
 
 
-def _measured(
-    ask: Ask, name: str, family: Family, method: str, made: Made, epsilon: float, tuned: tuple[float, float]
-) -> tuple[list[float], list[str]]:
-    """(accuracies, verdicts) of fresh runs."""
-    wanted = {}
-    for number in range(ask.pick(full=SEEDS, quick=1)):
-        key = f"correlated-{name}-eps{epsilon:g}-{method}-run{number}"
-        changes = (*_setting(made, epsilon, *tuned), f"run.seed={ask.seed * 1009 + number}", "canaries.pattern=periods")
-        wanted[key] = _config(ask, family, method, changes)
-    paths = obtain(ask, wanted, apart=True)
-    results = [AuditResult.load(path) for path in paths.values()]
-    words = [result.verdict.word if result.verdict is not None else "none" for result in results]
-    return list(_accuracies(paths).values()), words
+def _cell(ask: Ask, name: str, own: Family, made: tuple[Made, Made], epsilon: float) -> Cell:
+    """Tuned on the small setting, measured on the one of this scale."""
+    small, wanted = made
+    base = f"correlated-{name}-eps{epsilon:g}-{wanted.method}"
+    trials: dict[str, Config] = {}
+    places, noise = {}, _noise(small, epsilon)
+    for rate, momentum in _grid(ask, own):
+        key = f"{base}-lr{rate:g}-m{momentum:g}-tuning"
+        changes = (*_setting(small, noise, rate, momentum), "canaries.pool=0", "run.seed=1000003")
+        trials[key], places[key] = own.config(ask, small.method, changes, True), (rate, momentum)
+    found = _accuracies(obtain(ask, trials, apart=True))
+    tuned = places[max(found, key=lambda key: found[key])]
+    runs, noise = {}, noise if wanted is small else _noise(wanted, epsilon)
+    for number in range(SEEDS):
+        canaries = "canaries.pattern=periods" if number < ask.pick(full=SEEDS, quick=1) else "canaries.pool=0"
+        changes = (*_setting(wanted, noise, *tuned), f"run.seed={ask.seed * 1009 + number}", canaries)
+        runs[f"{base}-run{number}"] = own.config(ask, wanted.method, changes, wanted.small)
+    paths = obtain(ask, runs, apart=True)
+    verdicts = [AuditResult.load(path).verdict for name, path in paths.items() if runs[name].canaries.pool]
+    words: list[str] = [verdict.word for verdict in verdicts if verdict is not None]
+    return Cell(wanted.method, tuned, list(_accuracies(paths).values()), words)
 
 
-def _setting(made: Made, epsilon: float, rate: float, momentum: float) -> tuple[str, ...]:
-    """Noise for this epsilon of a client, and the server. A strategy is made for no momentum: the same for the whole grid."""
+def _noise(made: Made, epsilon: float) -> float:
+    """The noise multiplier with this epsilon of a client."""
     job = made.job
-    described = job.mechanism.describe()
-    limits = job.participation.constraint(job.rounds)
-    noise = accounting.calibrate_noise(
-        job.participation, epsilon=epsilon, delta=DELTA, description=described, constraint=limits
-    )
+    limits, described = job.participation.constraint(job.rounds), job.mechanism.describe()
+    return accounting.calibrate_noise(job.participation, epsilon=epsilon, delta=DELTA, description=described, constraint=limits)
+
+
+def _setting(made: Made, noise: float, rate: float, momentum: float) -> tuple[str, ...]:
+    """Noise and server. A strategy is made for no momentum: the same one for the whole grid."""
     return (
         *made.options,
         f"privacy.delta={DELTA!r}",
@@ -203,16 +184,6 @@ def _setting(made: Made, epsilon: float, rate: float, momentum: float) -> tuple[
     )
 
 
-def _config(ask: Ask, family: Family, method: str, changes: tuple[str, ...]) -> Config:
-    files = []
-    if family.reads_files and ask.data_dir is not None:
-        files = [f"data.options.data_dir={str(Path(ask.data_dir).resolve())!r}"]
-    quick = () if ask.full else (*family.quick, "run.workers=1")
-    config = read_config(family.preset)
-    data = {**config.model_dump(exclude_none=True), "mechanism": {"kind": "correlated", "strategy": method, "clip_norm": 1.0}}
-    return changed(checked(data), [*_FIXED, *family.changes, *quick, *files, *changes, *ask.changes])
-
-
 def _accuracies(paths: Mapping[str, Path]) -> dict[str, float]:
     found = {}
     for name, path in paths.items():
@@ -221,7 +192,50 @@ def _accuracies(paths: Mapping[str, Path]) -> dict[str, float]:
     return found
 
 
-def _spearman(first: list[float], second: list[float]) -> float:
+def _gain(cells: Mapping[tuple[float, str], Cell], epsilon: float, method: str) -> tuple[float, float]:
+    """(accuracy above that of independent noise, its standard error)."""
+    here, there = cells[epsilon, method], cells[epsilon, "independent"]
+    return here.mean - there.mean, math.hypot(here.error, there.error)
+
+
+def _audits(own: Family, cells: Mapping[tuple[float, str], Cell]) -> list[PaperCheck]:
+    words = [word for cell in cells.values() for word in cell.verdicts]
+    text = f"{own.title}: no audit of {len(words)} is violated or deviates ({_counted(words)})"
+    return [PaperCheck(text, not _WRONG & set(words))]
+
+
+def _orders(own: Family, made: Mapping[str, Made], cells: Mapping[tuple[float, str], Cell]) -> list[PaperCheck]:
+    """What the theory expects: accuracies in the order of losses, and more to gain where noise is larger."""
     from scipy.stats import spearmanr
 
-    return float(spearmanr(first, second).statistic)
+    checks = []
+    losses = [-each.loss for each in made.values()]
+    for epsilon in EPSILONS:
+        found = [cells[epsilon, method].mean for method in made]
+        if len(set(found)) > 1:
+            agreement = float(spearmanr(losses, found).statistic)
+            text = f"{own.title}, ε = {epsilon:g}: order of losses and of accuracies, Spearman {agreement:.2f} (at least .8)"
+            checks.append(PaperCheck(text, agreement >= 0.8))
+    others = [method for method in made if method != "independent"]
+    low, high = (max(_gain(cells, epsilon, method)[0] for method in others) for epsilon in (EPSILONS[0], EPSILONS[-1]))
+    text = f"{own.title}: the best gain is larger at ε = {EPSILONS[0]:g} ({low:.3f}) than at {EPSILONS[-1]:g} ({high:.3f})"
+    return [*checks, PaperCheck(text, low > high)]
+
+
+def _notes(ask: Ask, own: Family, names: tuple[str, ...]) -> list[str]:
+    """What a reader must know, and what was left out."""
+    notes = [
+        "Without amplification by sampling: DP-SGD with secret samples can be better at small sampling rates.",
+        f"Delta is {DELTA:g}. Learning rate and momentum are the best of the same grid for every method, by the accuracy on "
+        "the same test data with another seed.",
+    ]
+    absent = [method for method in METHODS if method not in names]
+    if ask.full:
+        notes += [f"Tuned on the small setting ({', '.join(own.small)}).", *(f"Left out, {each}." for each in own.left_out)]
+    else:
+        notes.append(f"Small setting: {', '.join(own.small)}. Of every cell's {SEEDS} runs the first has canaries.")
+    return [*notes, *([f"Left out: {', '.join(absent)}."] if absent else [])]
+
+
+def _counted(words: list[str]) -> str:
+    return ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
