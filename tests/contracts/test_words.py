@@ -291,6 +291,7 @@ STREAMS = {
     "selftest": ["selftest band"],
     "simulation": ["gaussian mechanism"],
     "testing.steps": ["gradients of a test"],
+    "training.aiming": ["aimed"],
     "training.campaign": ["secret of a campaign's run"],
     "training.crafting": ["crafting", "crafting", "pool"],
     "training.federation": [
@@ -305,6 +306,7 @@ STREAMS = {
     ],
     "training.frozen": ["order of examples", "replicate", "replicate", "cohort", "replicate", "coins"],
     "training.inference": ["fine-tuning", "reference", "reference users"],
+    "training.known_noise": ["noise of a canary"],
     "training.trials": ["noise of a trial", "trial"],
     "training.work": ["noise of a client", "order of examples"],
     "zoo.noise": ["worker"],

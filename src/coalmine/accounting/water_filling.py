@@ -155,8 +155,8 @@ class LiftedEvent:
 
     def with_noise(self, noise: float) -> LiftedEvent:
         """The same with other noise."""
-        one = replace(self.one, floor=self.one.floor * (noise / self.noise) ** 2)
-        return replace(self, one=one, noise=noise)
+        factor = noise / self.noise if self.noise else 1.0  # no noise stays none
+        return replace(self, one=replace(self.one, floor=self.one.floor * factor**2), noise=noise)
 
     def epsilon(self, delta: float) -> float:
         """The epsilon at this delta."""

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from coalmine.contracts import percent
 from coalmine.contracts.sentences import QUESTION
-from coalmine.report import conforming, digits, facts, figures, rankings, words
+from coalmine.report import conforming, digits, facts, figures, rankings, spectrum, words
 from coalmine.report.evidence import Evidence
 from coalmine.report.noise_chart import noise_by_round
 from coalmine.report.presented import claim_for, within_run
@@ -175,6 +175,7 @@ def _plates(evidence: Evidence) -> Iterator[tuple[str, str, Callable[[], Drawing
             f"{percent(evidence.confidence)} confidence at all times at once, if the scores are Gaussian. It decides nothing."
             + often,
         )
+    yield from spectrum.plates(evidence)
     baseline = result.training.get("baseline_accuracy")
     yield (
         "training",
