@@ -20,6 +20,7 @@ class Setting:
     name: str
     about: str
     changes: tuple[str, ...] = ()
+    records: bool = False  # no training: releases of a mechanism for single records, by `coalmine.zoo.records`
 
     @property
     def config(self) -> Config:
@@ -149,6 +150,9 @@ SETTINGS = {
             "correlated-root",
             "32 rounds of square-root Toeplitz noise, noise 0.25; canaries take part 8 times, 4 rounds apart; known others",
             (*_FTRL, "mechanism.strategy=toeplitz", "canaries.presentations=8", "canaries.separation=4"),
+        ),
+        Setting(
+            "records", "1,500 sums of 16 users whose records are protected, one record by a coin; all else known", records=True
         ),
         Setting("chat", "a character LSTM on chats, whose writers have 20 to 100 utterances; known others", _CHAT),
     )

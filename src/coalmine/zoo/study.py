@@ -28,6 +28,7 @@ from coalmine.training.federation import Federation
 from coalmine.views import VIEWS
 from coalmine.workers import Workers
 from coalmine.zoo.bug import BUGS, Bug, WrongClaim
+from coalmine.zoo.records import audit_record
 from coalmine.zoo.settings import SETTINGS, Setting
 
 CAUGHT = 0.95  # of the runs of a bug that can be seen
@@ -79,6 +80,10 @@ def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[
     >>> audit_once(SETTINGS["once"], BUGS["half-noise"], seed=0).verdict.word
     'VIOLATED'
     """
+    if setting.records and auditor is not Coalmine:
+        raise ValueError(f"the setting {setting.name!r} has no rounds that another auditor could observe: leave out its bugs.")
+    if setting.records:
+        return audit_record(bug, seed)
     spec, right = setting.config.spec, setting.job(seed)
     job = right if bug is None else bug.kind.into(right, seed)
     stated = claimed(setting, right, bug)
@@ -252,8 +257,9 @@ def audit_all(
         _validate.one_of("bug", name, BUGS)
     names = list(dict.fromkeys(names))
     seeds, correct = _validate.whole("seeds", seeds, least=1), _validate.whole("correct", correct)
-    chosen = [BUGS[name] for name in names] or list(BUGS.values())
-    settings = list(dict.fromkeys(bug.setting for bug in chosen)) if names else list(SETTINGS)
+    open_to = {name for name, each in SETTINGS.items() if auditor is Coalmine or not each.records}
+    chosen = [BUGS[name] for name in names] or [each for each in BUGS.values() if each.setting in open_to]
+    settings = list(dict.fromkeys(bug.setting for bug in chosen)) if names else [name for name in SETTINGS if name in open_to]
     tasks: list[Case] = [(SETTINGS[each.setting], each, seed) for each in chosen for seed in range(seeds)]
     tasks += [(SETTINGS[setting], None, seed) for setting in settings for seed in range(correct)]
     papers: dict[str, list[SeedVerdict]] = {}
