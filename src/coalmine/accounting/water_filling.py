@@ -204,8 +204,9 @@ def claim_waterfilling(
         notes.append(too_low(event))
     if counted == 1:
         notes.append("one user's noise alone: secure aggregation hides nothing here")
-    if survivors is not None and honest is not None and survivors < honest:
-        notes.append(f"fewer survivors than promised: {survivors} of {honest}; the claim is that of the survivors")
+    promised = users if honest is None else honest
+    if survivors is not None and survivors < promised:
+        notes.append(f"fewer survivors than promised: {survivors} of {promised}; the claim is that of the survivors")
     return Claim(
         epsilon=event.epsilon(delta, rounds, conversion),
         delta=delta,

@@ -79,7 +79,7 @@ def water_and_ground(spectrum: Sequence[float], level: float, heights: Sequence[
         axes.yaxis.set_minor_formatter(lambda *_: "")
         axes.set_xlabel("direction")
         axes.set_ylabel("variance")
-        axes.legend(loc="upper right")
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=2, borderaxespad=0.2, columnspacing=1.2)
     return figure
 
 
@@ -100,5 +100,5 @@ def epsilons_of_records(epsilons: Sequence[float]) -> Any:
         axes.set_xticks([*ticks, *([counts.size + 1] if outside else [])], [*names, *(["∞"] if outside else [])])
         axes.set_xlabel("epsilon of a record")
         axes.set_ylabel("records")
-        axes.legend(loc="upper right")
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=2, borderaxespad=0.2, columnspacing=1.2)
     return figure
