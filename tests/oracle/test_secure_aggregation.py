@@ -56,6 +56,11 @@ def test_theorem_2():
     assert any("these data only" in words for words in claim.assumptions)
 
 
+def test_theorem_2_refuses_batches_that_are_larger_than_the_data():
+    with pytest.raises(ValueError, match="batch"):
+        claim_gaussian_sampling(least_eigenvalue=5.0, examples=10, batch=32, clip_norm=10.0, delta=1e-4)
+
+
 def test_theorem_2_is_infinite_and_not_negative_where_it_does_not_apply():
     """C²/D = 0.083: on real data the least eigenvalues are below it."""
     for least in (0.0, 4.3e-4, 100 / 1200):
@@ -269,6 +274,9 @@ def test_fewer_survivors_are_claimed_for_and_flagged():
     some = claim_waterfilling(**PAPER, floor=0.01, rounds=10, honest=40, survivors=30)
     assert some.epsilon == claim_waterfilling(**{**PAPER, "users": 30}, floor=0.01, rounds=10).epsilon > whole.epsilon
     assert any("fewer survivors" in words for words in some.assumptions)
+    lost = claim_waterfilling(**PAPER, floor=0.01, rounds=10, survivors=30)
+    assert lost.epsilon == some.epsilon and any("fewer survivors" in words for words in lost.assumptions)
+    assert not any("fewer survivors" in words for words in claim_waterfilling(**PAPER, floor=0.01, survivors=50).assumptions)
     alone = claim_waterfilling(**{**PAPER, "users": 1}, floor=0.01)
     assert any("hides nothing" in words for words in alone.assumptions)
 

@@ -22,6 +22,10 @@ def test_the_pairs_of_the_audit_are_the_analytic_ones():
     opposite = float(gaussian_epsilon(0.0, 1.0, audit._gap(own), 1.0, audit.DELTA))
     plain = float(gaussian_epsilon(0.0, 1.0, audit._gap(audit.USERS * audit.FLOOR), 1.0, audit.DELTA))
     assert (opposite, plain) == (pytest.approx(6.0646, abs=1e-4), pytest.approx(6.8889, abs=1e-4))
+    higher = 1 / 12_000  # a higher floor: the record lifts its own direction, and the pair is a hair below plain noise
+    own = (audit.USERS - 1) * higher + audit.CLIP**2 / (audit.BATCH * audit.EXAMPLES)
+    both = [gaussian_epsilon(0.0, 1.0, audit._gap(each), 1.0, audit.DELTA) for each in (own, audit.USERS * higher)]
+    assert both == [pytest.approx(1.7570, abs=1e-4), pytest.approx(1.7620, abs=1e-4)]
     exact, bound, linear = (row.ours for row in audit._orthogonal(Ask()))
     assert exact == pytest.approx(11.4954, abs=1e-4) and linear < exact / 2 < exact and bound < exact
     assert audit._claim("theorem4").epsilon == pytest.approx(611, abs=0.5)

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coalmine.cli import app
+from coalmine.errors import InputFileError
 
 SETTING = ["account", "--water-filling", "--users", "50", "--examples", "1200", "--batch", "32", "--clip-norm", "10"]
 
@@ -53,6 +54,15 @@ def test_gradients_of_a_file(tmp_path):
     assert found["outside_span"] == 1 and found["largest_epsilon"] == "inf" and found["rank"] == 6
     assert found["leverages"][0] == 0.0 and found["leverages"][7] == pytest.approx(1.0)
     assert 0 < found["median_epsilon"] < 100 and found["examples"] == 10
+
+
+def test_gradients_whose_users_nobody_names_are_refused(tmp_path):
+    """Taken for those of one user they would have another epsilon."""
+    np.savez(tmp_path / "G.npz", gradients=np.eye(4), owner=np.arange(4) // 2)
+    with pytest.raises(InputFileError, match="no array 'user'"):
+        CliRunner().invoke(app, ["account", "--gradients", str(tmp_path / "G.npz")], catch_exceptions=False)
+    found = answer("account", "--gradients", str(tmp_path / "G.npz"), "--users-key", "owner")
+    assert found["users"] == 2 and found["examples"] == 2
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import nn
 from coalmine._random import stream
 from coalmine.clients import Evaluation, LocalTraining, Trainer
 from coalmine.data.dataset import Examples
-from coalmine.models import Model, chat_lstm, emnist_cnn, logistic, mlp
+from coalmine.models import Model, chat_lstm, emnist_cnn, gpt, logistic, mlp
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -304,3 +304,25 @@ def test_what_does_not_fit_is_refused():
     wrong = Examples(np.zeros((2, 5), np.float32), np.zeros(2, np.int64))
     with pytest.raises(ValueError, match="features of 5 numbers do not fit mlp, which takes 16"):
         list(trainer.updates(SMALL.initial(0), [wrong], rngs(1)))
+
+
+SINGLE = {
+    "mlp": (mlp(shape=(8, 8), classes=3), False),
+    "cnn": (emnist_cnn(classes=3, shape=(8, 8)), False),
+    "lstm": (chat_lstm(vocabulary=12, embedding=4, hidden=6), True),
+    "gpt": (gpt(vocabulary=12), True),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_updates_of_single_examples_are_those_of_clients_with_one(name):
+    """Layers that torch cannot vectorise over examples are differentiated one by one."""
+    (model, texts), rng = SINGLE[name], stream(0, "single", name)
+    windows = rng.integers(1, 12, (4, 9))
+    shown = Examples(rng.random((4, 8, 8), np.float32), rng.integers(0, 3, 4))
+    every = Examples(windows[:, :-1].copy(), windows[:, 1:].copy()) if texts else shown
+    trainer, parameters = Trainer(model, LocalTraining(learning_rate=0.5, batch_size=None)), model.initial(0)
+    alone = [Examples(every.features[i : i + 1], every.targets[i : i + 1]) for i in range(4)]
+    known = [update.vector for update in trainer.updates(parameters, alone, [stream(0, "order", i) for i in range(4)])]
+    assert trainer.single_updates(parameters, every) == pytest.approx(np.array(known), abs=1e-6)
+    assert np.abs(known).max() > 1e-3

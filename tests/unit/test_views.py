@@ -333,7 +333,7 @@ def test_patterns_that_coincide_are_filtered_once():
 
 
 def test_every_view_is_listed_and_says_what_it_sees():
-    assert {kind.needs for kind in VIEWS.values()} == {"total_change", "mean", "residual", "model", "step"}
+    assert {kind.needs for kind in VIEWS.values()} == {"total_change", "mean", "residual", "model", "step", "whitened", "ratio"}
     assert all(kind.key == key and kind.adversary for key, kind in VIEWS.items())
     assert WholeModel().needs == "model" and EveryStep().needs == "step"
     assert len({view.key for view in ALL}) == len(ALL)

@@ -129,7 +129,8 @@ def sampling_curve(
     _validate.one_of("formula", formula, ("corrected", "before-last-step", "printed"))
     least = _validate.non_negative("least_eigenvalue", least_eigenvalue)
     examples, clip_norm = _validate.whole("examples", examples, least=1), _validate.positive("clip_norm", clip_norm)
-    batch = _validate.positive("batch", batch)
+    if not _validate.positive("batch", batch) <= examples:
+        raise ValueError(f"batch={batch!r} is not allowed: it must be at most the number of examples, {examples}, of a user.")
     step = clip_norm**2 / examples
     if formula == "printed":
         least = least / batch

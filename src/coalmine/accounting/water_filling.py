@@ -155,8 +155,8 @@ class LiftedEvent:
 
     def with_noise(self, noise: float) -> LiftedEvent:
         """The same with other noise."""
-        one = replace(self.one, floor=self.one.floor * (noise / self.noise) ** 2)
-        return replace(self, one=one, noise=noise)
+        factor = noise / self.noise if self.noise else 1.0  # no noise stays none
+        return replace(self, one=replace(self.one, floor=self.one.floor * factor**2), noise=noise)
 
     def epsilon(self, delta: float) -> float:
         """The epsilon at this delta."""
@@ -221,8 +221,9 @@ def claim_waterfilling(
         notes.append(too_low(event))
     if counted == 1:
         notes.append("one user's noise alone: secure aggregation hides nothing here")
-    if survivors is not None and honest is not None and survivors < honest:
-        notes.append(f"fewer survivors than promised: {survivors} of {honest}; the claim is that of the survivors")
+    promised = users if honest is None else honest
+    if survivors is not None and survivors < promised:
+        notes.append(f"fewer survivors than promised: {survivors} of {promised}; the claim is that of the survivors")
     return Claim(
         epsilon=event.epsilon(delta, rounds, conversion),
         delta=delta,

@@ -152,12 +152,9 @@ class Recorder:
     def rows(self, seen: Observed) -> dict[str, Array]:
         """By the name of the log, what is seen of a round."""
         if self.setup.aim is not None:
-            x, ratios, gaps = aimed_row(self.setup.aim, self.canaries.count, seen)
-            head = [
-                seen.round,
-                float(np.linalg.norm(seen.release.vector)),
-                gaps[self.setup.schedule.assigned[seen.round]].mean(),
-            ]
+            assigned = self.setup.schedule.assigned[seen.round]
+            x, ratios, gaps = aimed_row(self.setup.aim, self.canaries.count, assigned, seen)
+            head = [seen.round, float(np.linalg.norm(seen.release.vector)), gaps[assigned].mean() if assigned.size else 0.0]
             return {"whitened": np.concatenate([head, x]), "ratio": np.concatenate([head, ratios])}
         release = seen.release
         vectors: dict[str, Vector] = {"mean": release.vector, "step": release.vector if seen.step is None else seen.step}

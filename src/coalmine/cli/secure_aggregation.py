@@ -115,7 +115,12 @@ def _read(path: Path, users_key: str) -> tuple[np.ndarray, np.ndarray]:
     if len(matrices) != 1:
         raise InputFileError(f"{path} must have one matrix of gradients, a row for every record; it has {len(matrices)}.")
     gradients = arrays[matrices[0]]
-    users = arrays.get(users_key, np.zeros(len(gradients), np.int64))
+    if users_key not in arrays:
+        raise InputFileError(
+            f"{path} has no array {users_key!r} that names the user of each record; it has {', '.join(arrays)}. Name it by "
+            "--users-key; records of one user have the same number in it."
+        )
+    users = arrays[users_key]
     if users.shape != gradients.shape[:1]:
         raise InputFileError(f"{path}: {users_key!r} must name the user of each of the {len(gradients)} records.")
     return gradients, users

@@ -43,6 +43,7 @@ from coalmine.contracts.description import (
     read_description,
 )
 from coalmine.contracts.observed import (
+    AimedRound,
     Compared,
     Glance,
     LowRank,
@@ -85,6 +86,7 @@ from coalmine.contracts.statements import (
 from coalmine.rounding import percent
 
 __all__ = [
+    "AimedRound",
     "Array",
     "AtLeast",
     "Attendance",

@@ -124,9 +124,13 @@ class Isotropic:
 
 @dataclass(frozen=True)
 class AtLeast:
-    """A covariance of at least floor² in every direction, in clip norms: noise is added where the data have too little."""
+    """A covariance of at least floor² in every direction, in clip norms: noise is added where the data have too little.
+
+    With several `blocks` of coordinates each is filled by itself, and its weights are its own.
+    """
 
     floor: float
+    blocks: int = 1
     kind: ClassVar[str] = "at-least"
 
 
@@ -220,7 +224,7 @@ class Description:
             return self
         coordinates = self.noise.coordinates
         if isinstance(coordinates, AtLeast):
-            coordinates = AtLeast(coordinates.floor * factor)
+            coordinates = replace(coordinates, floor=coordinates.floor * factor)
         noise = replace(
             self.noise,
             accounted=self.noise.accounted * factor,

@@ -12,8 +12,25 @@ from coalmine.contracts.protocols import Public, Release
 
 
 @dataclass(frozen=True, eq=False)
+class LowRank:
+    """A covariance over coordinates, floor · I + factors · factorsᵀ, in squared units of the sum of updates."""
+
+    floor: float
+    factors: Array  # (dim, rank)
+
+
+@dataclass(frozen=True, eq=False)
+class AimedRound:
+    """What canaries in few directions need to know of a round; in units of the sum of updates."""
+
+    sent: Array  # a row for each that has this round: what its client sends, noise included; of held-out ones by a zero update
+    background: LowRank  # covariance of what else is random: all clients, and a canary's own client without its record
+    lift: float  # variance that its record adds along a canary
+
+
+@dataclass(frozen=True, eq=False)
 class RoundCanaries:
-    """The canaries of a round, as plain data; all in units of the release.
+    """The canaries of a round, as plain data; all in units of the release but `aimed`.
 
     `own` is what each inserted canary added to its own inner product with the release, `part` what all of them together added
     to the release; None where the trainer does not know it, which orthogonal canaries do not need.
@@ -24,7 +41,7 @@ class RoundCanaries:
     part: Array | None = None
     assigned: IndexArray | None = None  # who had a place, where the engine decides about that and not the audit
     fitted: bool = False  # `own` and `part` were read off the release: along the canaries there is no residual
-    lift: float = 0.0  # variance that one adds along itself where weights are random, in squared units of the sum of updates
+    aimed: AimedRound | None = None  # what is known of the round where canaries are aimed
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,14 +60,6 @@ class Compared:
     kept: float  # length of the contribution, without the noise that a client may have added
     difference: float  # distance of the contribution from what the description makes of the update
     canary: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class LowRank:
-    """A covariance over coordinates, floor · I + factors · factorsᵀ, in squared units of the sum of updates."""
-
-    floor: float
-    factors: Array  # (dim, rank)
 
 
 @dataclass(frozen=True, eq=False)

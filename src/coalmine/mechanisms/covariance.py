@@ -14,12 +14,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coalmine.contracts import Array, ByClients, Description, LowRank
+from coalmine.contracts import Array, AtLeast, ByClients, Description, LowRank
 from coalmine.mechanisms.examples import clipped_rows
 from coalmine.mechanisms.spectrum import Spectrum
 
@@ -35,6 +36,7 @@ class ExampleNoise:
     scale: float  # of the second moment: 1/(BD) with Gaussian weights, 0 where weights are not random
     floor: float
     share: float  # what one example adds to the mean
+    blocks: int = 1
 
     @staticmethod
     def of(description: Description) -> ExampleNoise:
@@ -48,7 +50,8 @@ class ExampleNoise:
         gaussian = examples.weights == "gaussian"
         size = examples.batch if examples.weights == "batch" else examples.count
         floor = (noise.accounted * share) ** 2 / noise.added_by.honest
-        return ExampleNoise(share * size, 1 / (examples.batch * examples.count) if gaussian else 0.0, floor, share)
+        blocks = noise.coordinates.blocks if isinstance(noise.coordinates, AtLeast) else 1
+        return ExampleNoise(share * size, 1 / (examples.batch * examples.count) if gaussian else 0.0, floor, share, blocks)
 
     @property
     def lift(self) -> float:
@@ -60,9 +63,13 @@ class ExampleNoise:
         if not self.scale or not len(rows):
             return LowRank(self.floor, np.zeros((rows.shape[1], 0)))
         kept, _ = clipped_rows(rows, self.clip_norm)
-        spectrum = Spectrum(kept, self.scale, above=self.floor)
-        above = spectrum.eigenvalues > self.floor
-        return LowRank(self.floor, spectrum.directions(above) * np.sqrt(spectrum.eigenvalues[above] - self.floor))
+        factors = []
+        for start, stop in pairwise(np.linspace(0, rows.shape[1], self.blocks + 1).astype(int)):
+            spectrum = Spectrum(kept[:, start:stop], self.scale, above=self.floor)
+            above = spectrum.eigenvalues > self.floor
+            inside = spectrum.directions(above) * np.sqrt(spectrum.eigenvalues[above] - self.floor)
+            factors.append(np.pad(inside, ((start, rows.shape[1] - stop), (0, 0))))
+        return LowRank(self.floor, np.hstack(factors))
 
 
 def added(parts: Sequence[LowRank], dim: int) -> LowRank:

@@ -63,7 +63,7 @@ class WaterFilling(FullGradient):
         said = super().describe()
         if said.noise is None:
             return said
-        return replace(said, noise=replace(said.noise, coordinates=AtLeast(said.noise.multiplier)))
+        return replace(said, noise=replace(said.noise, coordinates=AtLeast(said.noise.multiplier, self.blocks)))
 
     def _update(self, rows: NDArray[Any], secret: Streams) -> tuple[Array, Array]:
         if rows.size > MOST_FLOATS:

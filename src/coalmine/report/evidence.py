@@ -40,6 +40,7 @@ class Evidence:
     versions: Mapping[str, str] = field(default_factory=dict)
     digest: str | None = None  # of the manifest of the run's files
     handed: Mapping[str, str] = field(default_factory=dict)  # arguments of `coalmine.training.run` that no configuration holds
+    spectrum: Mapping[str, Any] = field(default_factory=dict)  # what the auditor knew of the noise, where canaries were aimed
 
     @classmethod
     def of(cls, source: AuditResult | str | Path) -> Evidence:
@@ -70,6 +71,7 @@ class Evidence:
             {**result.versions, **versions},
             manifest.digest(path),
             handed,
+            read_spectrum(path / "spectrum.json"),
         )
 
     @property
@@ -186,6 +188,19 @@ def read_rounds(file: Path) -> tuple[Round, ...]:
             if isinstance(event, dict):
                 found.append({name: value for name, value in event.items() if name not in _OF_THE_MACHINE})
     return tuple(found)
+
+
+def read_spectrum(file: Path) -> dict[str, Any]:
+    """What a run with aimed canaries wrote of its spectrum, lists of numbers; empty where there is none."""
+    try:
+        found = json.loads(file.read_bytes())
+        lists = {name: [float(value) for value in found.get(name) or ()] for name in ("ground", "heights", "epsilons")}
+        marks = [(str(each["what"]), float(each["epsilon"])) for each in found["marks"]]
+        return {**lists, "level": float(found["level"]), "marks": marks}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputFileError(f"cannot read {str(file)!r}: {error}. Put back the file that the run wrote.") from None
 
 
 def drawable(value: Any) -> bool:

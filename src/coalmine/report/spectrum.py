@@ -5,38 +5,81 @@ Eigenvalues and epsilons of records are functions of the data: such a page belon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from coalmine.report.digits import number
+from coalmine.report.evidence import Evidence
 from coalmine.report.style import BLUE, INK, ORANGE, drawing, house_style
 
 GROUND, RED = "#8a6d3b", "#b22222"
 _BINS = 40
+_BIRD = "$\\smile$"
+_SECRET = "These numbers are functions of the data: keep this page, and do not publish it."
+Plate = tuple[str, str, Callable[[], Any], str]
 
 
-def water_and_ground(spectrum: Sequence[float], level: float, canaries: Sequence[int] = ()) -> Any:
+def plates(evidence: Evidence) -> Iterator[Plate]:
+    """The drawings of a run whose canaries were aimed, with what stands below them."""
+    known, result = evidence.spectrum, evidence.result
+    if not known:
+        return
+    if any(known["ground"]) or known["level"] > 0:
+        measured = [("measured, at least", result.bound.epsilon)]
+        measured += [("measured, about", result.estimate.epsilon)] if result.estimate is not None else []
+        compared = ", ".join(f"{what} {number(epsilon)}" for what, epsilon in [*measured, *known["marks"]])
+        yield (
+            "water",
+            "The water and the ground",
+            lambda: water_and_ground(known["ground"], known["level"], heights=known["heights"]),
+            "The noise of a round at the first model, by direction: what sampling weights make (brown), what is added up to "
+            f"the level (blue), how much noise is where canaries are (birds). Epsilon: {compared}; the last ones are of one "
+            f"record and one round. {_SECRET}",
+        )
+    if known["epsilons"]:
+        values = np.array(known["epsilons"])
+        outside = int(np.isinf(values).sum())
+        said = f"{outside} of {values.size} records are outside the span of all others" if outside else "no record is infinite"
+        yield (
+            "records",
+            "Were there no noise: epsilon of single records",
+            lambda: epsilons_of_records(known["epsilons"]),
+            f"One round of secure aggregation with Gaussian weights alone, a record against none: {said}. {_SECRET}",
+        )
+
+
+def water_and_ground(spectrum: Sequence[float], level: float, heights: Sequence[float] = ()) -> Any:
     """Eigenvalues in falling order: the ground is noise that the data have, the water is what is added up to the level.
 
-    Isotropic noise of the same level would stand on top of the ground: the dashed line. `canaries` are places of canaries among
-    the directions.
+    Isotropic noise of the same level would stand on top of the ground: the dashed line. `heights` are variances where canaries
+    are: a bird sits where the spectrum is nearest to its height.
     """
-    ground = np.sort(np.maximum(np.asarray(spectrum, np.float64), level * 1e-3))[::-1]
+    values = np.asarray(spectrum, np.float64)
+    least = 1e-3 * (level if level > 0 else float(values.max(initial=1.0)))
+    ground = np.sort(np.maximum(values, least))[::-1]
     place = np.arange(ground.size)
     with house_style():
         figure, (axes,) = drawing(420.0, 220.0)
         axes.set_yscale("log")
-        axes.fill_between(place, level * 1e-3, ground, step="mid", color=GROUND, linewidth=0, label="ground: in the data")
-        axes.fill_between(place, ground, np.maximum(ground, level), step="mid", color=BLUE, linewidth=0, label="water: added")
-        axes.plot(place, ground + level, "--", color=INK, linewidth=1.0, label="isotropic noise instead")
-        if len(canaries):
-            axes.plot(list(canaries), np.maximum(ground, level)[list(canaries)], "v", color=ORANGE, label="canaries")
+        axes.fill_between(place, least, ground, step="mid", color=GROUND, linewidth=0, label="ground: in the data")
+        top = np.maximum(ground, level)
+        if level > 0:
+            axes.fill_between(place, ground, top, step="mid", color=BLUE, linewidth=0, label="water: added")
+            axes.plot(place, ground + level, "--", color=INK, linewidth=1.0, label="isotropic noise instead")
+        if len(heights):
+            tall = np.maximum(np.asarray(heights, np.float64), least)
+            perches = np.interp(-np.log(tall), -np.log(top), place) if np.ptp(top) else np.linspace(0, place[-1], tall.size)
+            spread = np.linspace(-0.02, 0.02, tall.size) * ground.size  # so that those of one height can be told apart
+            axes.plot(
+                np.clip(perches + spread, 0, place[-1]), tall, marker=_BIRD, linestyle="none", color=ORANGE, label="canaries"
+            )
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
         axes.yaxis.set_minor_formatter(lambda *_: "")
         axes.set_xlabel("direction")
         axes.set_ylabel("variance")
-        axes.legend(loc="upper right")
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=2, borderaxespad=0.2, columnspacing=1.2)
     return figure
 
 
@@ -57,5 +100,5 @@ def epsilons_of_records(epsilons: Sequence[float]) -> Any:
         axes.set_xticks([*ticks, *([counts.size + 1] if outside else [])], [*names, *(["∞"] if outside else [])])
         axes.set_xlabel("epsilon of a record")
         axes.set_ylabel("records")
-        axes.legend(loc="upper right")
+        axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=2, borderaxespad=0.2, columnspacing=1.2)
     return figure

@@ -51,11 +51,8 @@ def aim_canaries(
     rows = _rows(data, [users[place] for place in places], model, training, seed, noise.clip_norm)
     parts = [noise.covariance(each) for each in rows]
     whole = added(parts, model.dim)
-    if aim == "outside-span":
-        every = LowRank(0.0, np.vstack(rows).astype(np.float64).T)
-        chosen = directions_of(every, min(MOST, pool), aim, stream(secret_seed, "aimed"))
-    else:
-        chosen = directions_of(whole, min(MOST, pool), aim, stream(secret_seed, "aimed"))
+    looked_at = LowRank(0.0, np.vstack(rows).astype(np.float64).T) if aim == "outside-span" else whole
+    chosen = directions_of(looked_at, min(MOST, pool), aim, stream(secret_seed, "aimed"))
     heights = Whitening(whole).variances(chosen)
     return Aim(
         aim=aim,

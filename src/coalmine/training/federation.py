@@ -35,7 +35,6 @@ from coalmine.contracts import (
     Participation,
     Public,
     Release,
-    RoundCanaries,
     ServerOptimiser,
     State,
     Streams,
@@ -47,7 +46,7 @@ from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
 from coalmine.training.guests import NOBODY, Guests
-from coalmine.training.known_noise import covariance_of, lift_of
+from coalmine.training.known_noise import KnownNoise
 from coalmine.training.planting import ENOUGH, Planting
 from coalmine.training.trials import Trials
 from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work, summed
@@ -118,6 +117,10 @@ class Federation:
     def _noise_of_clients(self) -> bool:
         noise = self.described.noise
         return noise is not None and isinstance(noise.added_by, ByClients)
+
+    @cached_property
+    def _known(self) -> KnownNoise:
+        return KnownNoise(self.canary_setup, self.mechanism, self.secret)
 
     def without_noise_and_canaries(self) -> Federation:
         """The same training for comparison: what the privacy and the audit cost in accuracy."""
@@ -219,8 +222,8 @@ class Federation:
         observed = Observed(
             round=number,
             release=release,
-            canaries=RoundCanaries(taking_part, own / divisor, planted, lift=lift_of(self.canary_setup, self.described)),
-            covariance=covariance_of(self.canary_setup, self.described, self.model.dim, outcomes),
+            canaries=self._known.canaries(taking_part, own / divisor, planted, public, outcomes),
+            covariance=self._known.covariance(outcomes, taking_part),
             others=clients,
             step=step,
             public=public,
@@ -258,7 +261,7 @@ class Federation:
                 tuple(users[first : first + size]),
                 tuple(place - first for place in compared if first <= place < first + size),
                 {user: guests[user] for user in users[first : first + size] if user in guests} if guests else {},
-                covariance=self.canary_setup is not None and self.canary_setup.aim is not None,
+                covariance=self._known.wanted(len(users)),
             )
             for first in range(0, len(users), size)
         ]

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from coalmine import _validate
 from coalmine.canaries.aimed import Aim
 from coalmine.canaries.schedule import Schedule
-from coalmine.contracts import Array, Canaries, Observed, Projections
+from coalmine.contracts import Array, Canaries, IndexArray, Observed, Projections
 from coalmine.errors import AuditError, NotEnoughCanariesError
 from coalmine.gaussian_pairs import loss_logsf, loss_moments
 from coalmine.mechanisms.covariance import Whitening
@@ -90,25 +90,26 @@ class LikelihoodRatioNull:
         return np.reshape(found, asked.shape)
 
 
-def aimed_row(aim: Aim, count: int, seen: Observed) -> tuple[Array, Array, Array]:
-    """(whitened score, log-likelihood ratio, gap) of every canary in one round, its own part in it and no other canary's.
+def aimed_row(aim: Aim, count: int, assigned: IndexArray, seen: Observed) -> tuple[Array, Array, Array]:
+    """(whitened score, log-likelihood ratio, gap) of every canary in one round; 0 for those that have no part in it.
 
-    The covariance that whitens is the same for inserted and held-out canaries: nothing of a coin goes into it. The ratio is
-    that of the whitened score x, N(gap, 1 + lift c'S⁻¹c) with the canary and N(0, 1) without it.
+    What a canary is looked for in holds what its own client sent, noise included, and of other canaries nothing: a held-out one
+    has a client with a zero gradient. Nothing of a coin goes into the covariance that whitens. The ratio is that of the
+    whitened score x, N(gap, 1 + lift c'S⁻¹c) with the record and N(0, 1) without it.
     """
-    if seen.covariance is None or seen.others is None:
-        raise AuditError("aimed canaries need the covariance of every round and the clients' part of it, and got none.")
-    release, white, places = seen.release, Whitening(seen.covariance), aim.places(count)
-    residual = np.asarray(release.vector - seen.others, np.float64)
-    if seen.canaries.part is not None:
-        residual = residual - seen.canaries.part
+    known = seen.canaries.aimed
+    if known is None or seen.others is None:
+        raise AuditError("aimed canaries need the covariance of every round, and what clients and canaries sent, and got none.")
+    release, white, places = seen.release, Whitening(known.background), aim.places(count)
     filters = white.inverse(aim.directions)
-    gains = np.sqrt(np.einsum("ij,ij->j", aim.directions, filters))[places]
-    x = (filters.T @ (residual * release.denominator))[places] / gains
-    if seen.canaries.own is not None:
-        present = seen.canaries.indices
-        x[present] += seen.canaries.own * release.denominator * gains[present]
-    gaps, wider = gains * release.clip_norm, 1 + seen.canaries.lift * gains**2
+    gains = np.sqrt(np.einsum("ij,ij->j", aim.directions, filters))
+    filters, gains = filters / gains, gains[places]
+    inserted = np.isin(assigned, seen.canaries.indices)
+    residual = (np.asarray(release.vector, np.float64) - seen.others) * release.denominator - known.sent[inserted].sum(axis=0)
+    x = np.zeros(count)
+    x[assigned] = (filters.T @ residual)[places[assigned]]
+    x[assigned] += np.einsum("ij,ji->i", known.sent, filters[:, places[assigned]])
+    gaps, wider = gains * release.clip_norm, 1 + known.lift * gains**2
     return x, log_ratios(x[:, None], wider[:, None], gaps[:, None]), gaps
 
 

@@ -6,6 +6,7 @@
     correlated.py noise that is correlated over rounds: its matrix, its normals, its sensitivity
     sampling.py   who takes part, and how much each counts
     local.py      a client's own training, before anything is clipped
+    water_filling.py  noise for single records under secure aggregation; records.py audits it
     settings.py   what is trained, and the statement that decides
     study.py      all of them audited, and correct code
 
@@ -17,7 +18,7 @@ The noise is drawn once and added in every round.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from coalmine.zoo import clipping, correlated, local, noise, sampling, shape
+from coalmine.zoo import clipping, correlated, local, noise, sampling, shape, water_filling
 from coalmine.zoo.bug import BUGS, Bug, listing
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ __all__ = [
     "noise",
     "sampling",
     "shape",
+    "water_filling",
 ]
 
 

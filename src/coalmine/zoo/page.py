@@ -25,7 +25,7 @@ def page(exam: Study) -> str:
         what = found.fault if found else _sentence(SETTINGS[row.setting].about)
         if row.where is not None:
             what += f" {row.located} of {row.caught} name the layer, {row.where}."
-        if row.canaries is not None:
+        if row.canaries is not None and row.sentence:
             what += f" Found false: {finding(row.sentence, {})} ({row.named} of {len(row.papers)})."
         if row.canaries is None:
             what += f" Fewer than {most_false_alarms(len(row.papers)) + 1} may be false alarms."

@@ -20,6 +20,7 @@ class Setting:
     name: str
     about: str
     changes: tuple[str, ...] = ()
+    records: bool = False  # no training: releases of a mechanism for single records, by `coalmine.zoo.records`
 
     @property
     def config(self) -> Config:
@@ -160,6 +161,9 @@ SETTINGS = {
                 "crafting.draws=4",
                 "crafting.pool=40",
             ),
+        ),
+        Setting(
+            "records", "1,500 sums of 16 users whose records are protected, one record by a coin; all else known", records=True
         ),
         Setting("chat", "a character LSTM on chats, whose writers have 20 to 100 utterances; known others", _CHAT),
     )

@@ -29,6 +29,7 @@ from coalmine.training.federation import Federation
 from coalmine.views import VIEWS
 from coalmine.workers import Workers
 from coalmine.zoo.bug import BUGS, Bug, WrongClaim
+from coalmine.zoo.records import audit_record
 from coalmine.zoo.settings import SETTINGS, Setting
 
 CAUGHT = 0.95  # of the runs of a bug that can be seen
@@ -81,6 +82,10 @@ def audit_once(setting: Setting, bug: Bug | None, seed: int, auditor: Callable[[
     >>> audit_once(SETTINGS["once"], BUGS["half-noise"], seed=0).verdict.word
     'VIOLATED'
     """
+    if setting.records and auditor is not Coalmine:
+        raise ValueError(f"the setting {setting.name!r} has no rounds that another auditor could observe: leave out its bugs.")
+    if setting.records:
+        return audit_record(bug, seed)
     spec, right = setting.config.spec, setting.job(seed)
     job = right if bug is None else bug.kind.into(right, seed)
     stated = claimed(setting, right, bug)
@@ -261,23 +266,26 @@ def audit_all(
     """
     papers: dict[Key, list[SeedVerdict]] = {}
     results: dict[Key, AuditResult] = {}
-    for (setting, each, seed), result in run_all(
-        cases(names, seeds=seeds, correct=correct), workers=workers, auditor=auditor, track=track
-    ):
+    chosen = cases(names, seeds=seeds, correct=correct, records=auditor is Coalmine)
+    for (setting, each, seed), result in run_all(chosen, workers=workers, auditor=auditor, track=track):
         papers.setdefault((setting, each), []).append(seed_verdict(seed, result))
         results.setdefault((setting, each), result)
     rows = {key: row_of(*key, found) for key, found in papers.items()}
     return Study(tuple(rows.values()), tuple((rows[key].name, result) for key, result in results.items()))
 
 
-def cases(names: Sequence[str] = (), *, seeds: int = 20, correct: int = 20) -> list[Case]:
-    """The runs of a study: bugs by their names (none: all), then the correct twins of their settings."""
+def cases(names: Sequence[str] = (), *, seeds: int = 20, correct: int = 20, records: bool = True) -> list[Case]:
+    """The runs of a study: bugs by their names (none: all), then the correct twins of their settings.
+
+    Without `records`, settings whose rounds no other auditor can observe are left out of "all".
+    """
     for name in names:
         _validate.one_of("bug", name, BUGS)
     names = list(dict.fromkeys(names))
     seeds, correct = _validate.whole("seeds", seeds, least=1), _validate.whole("correct", correct)
-    chosen = [BUGS[name] for name in names] or list(BUGS.values())
-    settings = list(dict.fromkeys(bug.setting for bug in chosen)) if names else list(SETTINGS)
+    open_to = {name for name, each in SETTINGS.items() if records or not each.records}
+    chosen = [BUGS[name] for name in names] or [each for each in BUGS.values() if each.setting in open_to]
+    settings = list(dict.fromkeys(bug.setting for bug in chosen)) if names else [name for name in SETTINGS if name in open_to]
     tasks: list[Case] = [(SETTINGS[each.setting], each, seed) for each in chosen for seed in range(seeds)]
     return tasks + [(SETTINGS[setting], None, seed) for setting in settings for seed in range(correct)]
 
