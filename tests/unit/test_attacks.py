@@ -13,6 +13,7 @@ from coalmine.attacks import user_inference as attacks
 from coalmine.attacks.exposure import exposures, make_secrets
 from coalmine.attacks.fine_tuning import LanguageModel, Tuning, windows_of
 from coalmine.attacks.ngram import NGram
+from coalmine.attacks.noisy_counts import NoisyCounts
 from coalmine.data.vocabulary import PAD, Vocabulary
 from coalmine.errors import AuditError
 from coalmine.models import gpt
@@ -194,3 +195,75 @@ def test_a_page_shows_rankings_and_no_normality(tmp_path):
     assert "canary users, 16 shared characters" in page.replace("\n16", ", 16") and "Are the scores normal?" not in page
     without = make_page(tmp_path, replace(result, rankings=()), [found.scores]).decode()
     assert "How well are users ranked?" not in without and "Are the scores normal?" in without
+
+
+def test_canary_users_do_not_attack_with_their_training_texts():
+    """A chat repeats itself: equal texts of a source are taken once, whatever their white space."""
+    made = attacks.canary_users(
+        {"a": ["hi", "hi ", "yo", "hi", "so", "no"]}, count=2, shared=(4,), attack_texts=2, most=9, secret=SECRET
+    )
+    for target in made:
+        assert len(target.attack) == 2 and len(target.training) == 2
+        assert not {attacks.fold(text) for text in target.attack} & {attacks.fold(text) for text in target.training}
+
+
+def test_hashed_counts_are_those_of_the_n_gram_model():
+    """As long as no two contexts share a bucket the tables give the same likelihoods, but for the size of the alphabet."""
+    texts = ["abab", "abba", "b a\nb", "é"]
+    tables, plain = NoisyCounts(3), NGram(3)
+    tables.add(texts)
+    plain.add(texts)
+    for size, contexts in enumerate([[""], ["a", "b"], ["ab", "ba"]]):
+        for context in contexts:
+            cells, _ = tables._cells([context + "a"])
+            found = tables.tables[size].ravel()[cells[size][len(context)]]
+            assert found == plain.after[context]["a"]
+    both = tables.log_likelihoods(["ab", "zz zz"])
+    assert both.shape == (2,) and both[0] > both[1] and tables.log_likelihoods(["ab"])[0] == both[0]
+    everything = [chr(code) for code in (10, *range(32, 127), 233)]  # each next character, then the end of the text
+    chances = [np.exp(tables.log_likelihoods(["ab" + each])[0] - end(tables, "ab" + each)) for each in everything]
+    stop = np.exp(tables.log_likelihoods(["ab"])[0])
+    start = np.exp(sum(np.log(chance_at(tables, "ab", place)) for place in range(2)))
+    assert sum(chances) + stop == pytest.approx(start * (1 - chance_of_start(tables)), rel=1e-9)
+
+
+def chance_at(model, text, place):
+    """p of the character at a place, after those before it."""
+    cells, _ = model._cells([text])
+    chance = 1 / 99
+    for table, each in zip(model.tables, cells, strict=True):
+        row = table[each[place] // 99]
+        if row.sum():
+            chance = (row[each[place] % 99] + (row > 0).sum() * chance) / (row.sum() + (row > 0).sum())
+    return chance
+
+
+def end(model, text):
+    return np.log(chance_at(model, text, len(text)))
+
+
+def chance_of_start(model):
+    """p that the mark of a start follows "ab", which no text has."""
+    chance = 1 / 99
+    cells, _ = model._cells(["ab"])
+    for table, each in zip(model.tables, cells, strict=True):
+        row = table[each[2] // 99]
+        if row.sum():
+            chance = (row > 0).sum() * chance / (row.sum() + (row > 0).sum())
+    return chance
+
+
+def test_a_user_moves_the_private_tables_by_what_the_claim_says():
+    """Neighbouring users differ by one: in units of the noise the tables move by at most 1 / noise multiplier."""
+    users, extra = [["hello you", "well"], ["so so so so"]], ["hello " * 20, "x"]
+    clip, noise = np.array([3.0, 2.0, 1.0]), 2.0
+    without, with_one = NoisyCounts(3), NoisyCounts(3)
+    without.add_privately(users, clip, 0.0, SECRET)
+    with_one.add_privately([*users, extra], clip, 0.0, SECRET)
+    moved = [np.linalg.norm(two - one) for one, two in zip(without.tables, with_one.tables, strict=True)]
+    assert np.all(np.array(moved) <= clip + 1e-9) and moved[0] == pytest.approx(3.0)
+    scaled = np.linalg.norm(np.array(moved) / (noise * 3**0.5 * clip))
+    assert scaled <= 1 / noise + 1e-12
+    noisy = NoisyCounts(3)
+    noisy.add_privately([], clip, noise, SECRET)
+    assert all(np.count_nonzero(table) <= 2 for table in noisy.tables)  # noise alone passes hardly ever

@@ -24,6 +24,7 @@ from coalmine.contracts import Array, Streams
 from coalmine.data.vocabulary import PAD, Vocabulary
 from coalmine.models.model import FlatModule, Model
 from coalmine.participation.sampled import draw_poisson
+from coalmine.progress import track
 
 PROTECTIONS = ("none", "example", "user")
 _AT_ONCE = 256  # windows whose likelihood is computed at once
@@ -88,21 +89,20 @@ class LanguageModel:
         return float(-self.log_likelihoods(texts).sum() / max(tokens, 1))
 
     def fine_tuned(
-        self, texts: Sequence[Sequence[str]], tuning: Tuning, secret: Streams, after: Callable[[int], None] = lambda step: None
+        self, texts: Sequence[Sequence[str]], tuning: Tuning, secret: Streams, *, progress: str = "", quiet: bool = True
     ) -> LanguageModel:
-        """The model after fine-tuning on users' texts; `after` is called after every step."""
+        """The model after fine-tuning on users' texts; `progress` says what is shown meanwhile, unless `quiet`."""
         users = [windows_of(own, self.vocabulary, self.length) for own in texts]
         flat = self._flat()
         flat.module.train()
         optimiser = torch.optim.AdamW(flat.parameters, lr=tuning.learning_rate, weight_decay=tuning.weight_decay)
         batches = _BATCHES[tuning.protection](users, tuning, secret)
-        for step in range(tuning.steps):
+        for step in track(range(tuning.steps), progress, quiet=quiet):
             gradient = batches(self.model, flat, step)
             for parameter, part in zip(flat.parameters, gradient, strict=True):
                 parameter.grad = part
             torch.nn.utils.clip_grad_norm_(flat.parameters, 1.0) if tuning.protection == "none" else None
             optimiser.step()
-            after(step)
         return LanguageModel(self.model, self.vocabulary, self.length, flat.vector.numpy().copy())
 
     def _flat(self) -> FlatModule:

@@ -9,7 +9,7 @@ character has the same probability. More counts are added to a model by `with_te
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -25,7 +25,8 @@ class NGram:
 
     def __init__(self, order: int = 6, base: NGram | None = None):
         self.order, self.base = order, base
-        self.after: dict[str, Counter[str]] = defaultdict(Counter)
+        self.after: dict[str, Counter[str]] = {}  # of contexts that were seen here, with what the base has seen after them
+        self.totals: dict[str, int] = {}
 
     def with_texts(self, texts: Iterable[str]) -> NGram:
         """Another model that has seen these texts too."""
@@ -39,7 +40,12 @@ class NGram:
             marked = _START + text + _END
             for place in range(1, len(marked)):
                 for size in range(min(self.order - 1, place) + 1):
-                    self.after[marked[place - size : place]][marked[place]] += 1
+                    context = marked[place - size : place]
+                    if context not in self.after:
+                        known, total = (_NOTHING, 0) if self.base is None else self.base._seen(context)
+                        self.after[context], self.totals[context] = known.copy(), total
+                    self.after[context][marked[place]] += 1
+                    self.totals[context] += 1
 
     def log_likelihood(self, text: str) -> float:
         """log p of a text and its end."""
@@ -50,30 +56,27 @@ class NGram:
         """log p of every text."""
         return np.array([self.log_likelihood(text) for text in texts])
 
-    def _counted(self, context: str, character: str) -> tuple[int, int, int]:
-        """(times of the character after the context, of any character, different characters)."""
-        own = self.after.get(context, _NOTHING)
-        here = own[character], own.total(), len(own)
-        if self.base is None:
-            return here
-        times, total, kinds = self.base._counted(context, character)
-        if not own:
-            return times, total, kinds
-        known = self.base._characters(context)
-        return times + here[0], total + here[1], kinds + sum(each not in known for each in own)
+    def mean_loss(self, texts: Sequence[str]) -> float:
+        """Mean negative log-likelihood of a character, the end of a text included."""
+        return float(-self.log_likelihoods(texts).sum() / max(sum(len(text) + 1 for text in texts), 1))
 
-    def _characters(self, context: str) -> set[str]:
-        """The characters that were seen after a context."""
-        below = set() if self.base is None else self.base._characters(context)
-        return below | set(self.after.get(context, ()))
+    def _seen(self, context: str) -> tuple[Counter[str], int]:
+        """(what was seen after a context, how much in all), here or in a model below."""
+        model: NGram | None = self
+        while model is not None:
+            if context in model.after:
+                return model.after[context], model.totals[context]
+            model = model.base
+        return _NOTHING, 0
 
     def _chance(self, marked: str, place: int) -> float:
         chance = 1.0 / _CHARACTERS
         for size in range(min(self.order - 1, place) + 1):
-            times, total, kinds = self._counted(marked[place - size : place], marked[place])
+            own, total = self._seen(marked[place - size : place])
             if not total:
                 break
-            chance = (times + kinds * chance) / (total + kinds)
+            kinds = len(own)
+            chance = (own[marked[place]] + kinds * chance) / (total + kinds)
         return chance
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,14 @@ def fold(text: str) -> str:
     return " ".join(text.split())
 
 
+def _different(texts: Sequence[str]) -> list[str]:
+    """The first of equal texts, in their order."""
+    found: dict[str, str] = {}
+    for text in texts:
+        found.setdefault(fold(text), text)
+    return list(found.values())
+
+
 def split_texts(
     texts: Mapping[str, Sequence[str]], *, attack_texts: int, cap: int | None = None, dedup: bool = False, seed: int = 0
 ) -> Split:
@@ -70,7 +78,7 @@ def split_texts(
     for user in sorted(texts):
         own = list(texts[user])
         if dedup:
-            kept = list({fold(text): text for text in reversed(own)}.values())[::-1]
+            kept = _different(own)
             duplicates, own = duplicates + len(own) - len(kept), kept
         order = stream(seed, "attack texts", user).permutation(len(own)).tolist()
         attack = [own[place] for place in order[:count]]
@@ -88,16 +96,18 @@ def canary_users(
 ) -> tuple[Target, ...]:
     """Users made of other users' texts, each text with the same random characters in front, another string for each user.
 
-    What the model can only have learned from this user is the string; `shared` has the lengths, taken in turn.
+    What the model can only have learned from this user is the string; `shared` has the lengths, taken in turn. Equal texts are
+    taken once, so that no attack text is a training text.
     """
-    sources = [user for user in sorted(texts) if len(texts[user]) >= attack_texts + 1]
+    different = {user: _different(own) for user, own in texts.items()}
+    sources = [user for user in sorted(different) if len(different[user]) >= attack_texts + 1]
     if not sources:
-        raise AuditError(f"no reference user has {attack_texts + 1} texts to make canary users of.")
+        raise AuditError(f"no reference user has {attack_texts + 1} different texts to make canary users of.")
     made = []
     for number in range(count):
         rng, size = secret("canary user", number), int(shared[number % len(shared)])
         string = "".join(_LETTERS[place] for place in rng.integers(0, len(_LETTERS), size))
-        own = [string + " " + text for text in texts[sources[number % len(sources)]]][: attack_texts + most]
+        own = [string + " " + text for text in different[sources[number % len(sources)]]][: attack_texts + most]
         made.append(Target(f"canary user {number:04d}", tuple(own[attack_texts:]), tuple(own[:attack_texts]), size))
     return tuple(made)
 
@@ -119,6 +129,18 @@ def hashed(user: str) -> str:
     return hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def log_ratios(
+    targets: Sequence[Target], tuned: LogLikelihood, reference: LogLikelihood, *, kind: str = "log ratio"
+) -> list[Array]:
+    """For every target, log p_tuned - log p_reference of each attack text: the sum over its tokens, or their mean."""
+    _validate.one_of("statistic", kind, STATISTICS)
+    flat = [text for target in targets for text in target.attack]
+    ratios = tuned(flat) - reference(flat)
+    if kind == "log ratio per token":
+        ratios = ratios / np.array([len(text) + 1 for text in flat])
+    return np.split(ratios, np.cumsum([len(target.attack) for target in targets])[:-1])
+
+
 def statistic(
     targets: Sequence[Target],
     tuned: LogLikelihood,
@@ -128,14 +150,8 @@ def statistic(
     texts: int | None = None,
 ) -> Array:
     """T_u of every target, from its first `texts` attack texts (None: all)."""
-    _validate.one_of("statistic", kind, STATISTICS)
-    used = [target.attack[:texts] for target in targets]
-    flat = [text for each in used for text in each]
-    ratios = tuned(flat) - reference(flat)
-    if kind == "log ratio per token":
-        ratios = ratios / np.array([len(text) + 1 for text in flat])
-    ends = np.cumsum([len(each) for each in used])
-    return np.array([part.mean() for part in np.split(ratios, ends[:-1])])
+    some = [replace(target, attack=target.attack[:texts]) for target in targets]
+    return np.array([own.mean() for own in log_ratios(some, tuned, reference, kind=kind)])
 
 
 @dataclass(frozen=True)
@@ -158,7 +174,8 @@ def attack(
     game: Game | None = None,
 ) -> Inferred:
     """Scores and rankings of all targets; `inserted` says who joined by coins."""
-    value = statistic(targets, tuned, reference, kind=kind)
+    ratios = log_ratios(targets, tuned, reference, kind=kind)
+    value = np.array([own.mean() for own in ratios])
     shared = np.array([target.shared for target in targets])
     rankings = []
     for size in sorted(set(shared.tolist())):
@@ -171,7 +188,7 @@ def attack(
     if real and inserted[real].any() and not inserted[real].all():
         most = len(targets[real[0]].attack)
         for texts in [each for each in (1, 2, 5, 10, 20, 50) if each <= most]:
-            some = statistic([targets[place] for place in real], tuned, reference, kind=kind, texts=texts)
+            some = np.array([ratios[place][:texts].mean() for place in real])
             by_texts[texts] = estimate_auroc(some[inserted[real]], some[~inserted[real]]).auroc
     scores = Scores(
         value,

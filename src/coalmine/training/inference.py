@@ -72,10 +72,11 @@ class Setup:
 
     config: Config
     secret: Streams
+    quiet: bool = True
 
     def changed(self, changes: Sequence[str]) -> Setup:
         """The same users, coins and reference model with another configuration of fine-tuning."""
-        made = Setup(changed(self.config, changes), self.secret)
+        made = Setup(changed(self.config, changes), self.secret, self.quiet)
         for name in ("users", "reference"):
             vars(made)[name] = getattr(self, name)
         return made
@@ -138,7 +139,10 @@ class Setup:
         model = gpt(vocabulary=len(self.vocabulary), context=self.config.data.length, **options)
         begun = LanguageModel(model, self.vocabulary, self.config.data.length, model.initial(self.config.run.seed))
         tuning = Tuning(_REFERENCE_RATE, _REFERENCE_BATCH, self.options.reference_steps)
-        return begun.fine_tuned(list(self.users[0].values()), tuning, partial(stream, self.config.run.seed, "reference"))
+        secret = partial(stream, self.config.run.seed, "reference")
+        return begun.fine_tuned(
+            list(self.users[0].values()), tuning, secret, progress="training the reference model", quiet=self.quiet
+        )
 
     def begin(self, directory: Path) -> LanguageModel:
         """The model that is fine-tuned: the reference itself, or with adapters on it."""
@@ -165,10 +169,13 @@ class Setup:
         left = [target for target, joins in zip(self.targets, self.inserted, strict=True) if not (joins or target.shared)]
         return [text for target in left for text in target.attack]
 
+    def _windows(self, texts: Sequence[str]) -> Any:
+        return windows_of(texts, self.vocabulary, self.config.data.length)
+
     def tuning(self) -> tuple[Tuning, Claim | None, int]:
         """(how to fine-tune, the claim that it makes for a user, steps of an epoch)."""
         o, client, privacy = self.options, self.config.client, self.config.privacy
-        sizes = [len(windows_of(own, self.vocabulary, self.config.data.length)) for own in self.joined]
+        sizes = [len(self._windows(own)) for own in self.joined]
         units = len(sizes) if o.protection == "user" else sum(sizes)
         batch = float(units if client.batch_size == "all" else min(client.batch_size, units))
         per_epoch = max(round(units / batch), 1)
@@ -176,7 +183,9 @@ class Setup:
         if o.protection == "none":
             return Tuning(client.learning_rate, batch, steps), None, per_epoch
         rate = batch / units
-        pattern = Poisson(rate, steps) if o.protection == "user" else ExamplePoisson(rate, steps, max(sizes))
+        pattern: Poisson | ExamplePoisson = Poisson(rate, steps)
+        if o.protection == "example":  # of anybody who might have joined, whatever the coins say
+            pattern = ExamplePoisson(rate, steps, max(len(self._windows(target.training)) for target in self.targets))
         noise = float(self.config.mechanism.options["noise_multiplier"])
         if o.epsilon is not None:
             noise = calibrate_noise(pattern, epsilon=o.epsilon, delta=privacy.delta)
@@ -193,7 +202,7 @@ def infer(config: Config, out: str | Path, *, secret_seed: int | None = None, qu
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     quiet_threads()
     seed = secrets.randbits(128) if secret_seed is None else secret_seed
-    setup = Setup(config, partial(stream, seed))
+    setup = Setup(config, partial(stream, seed), quiet)
     return attack_once(setup, folder)
 
 
@@ -201,7 +210,8 @@ def attack_once(setup: Setup, folder: Path) -> InferenceResult:
     """One fine-tuning and one attack on it."""
     reference, begun = setup.reference, setup.begin(folder)
     tuning, stated, per_epoch = setup.tuning()
-    tuned = begun.fine_tuned(setup.joined, tuning, partial(setup.secret, "fine-tuning"))
+    secret = partial(setup.secret, "fine-tuning")
+    tuned = begun.fine_tuned(setup.joined, tuning, secret, progress="fine-tuning", quiet=setup.quiet)
     game = Game("client", "add-or-remove-one") if stated is None else stated.game
     found = user_inference.attack(
         setup.targets,
@@ -238,7 +248,10 @@ def attack_once(setup: Setup, folder: Path) -> InferenceResult:
 
 def _audited(setup: Setup, found: Inferred, stated: Claim | None) -> AuditResult:
     """The one-run bound with guesses that were fixed before the run; the rankings beside it."""
-    guesses = max(1, len(setup.targets) // 10)
+    asked = setup.options.guesses
+    guesses = max(1, len(setup.targets) // 10) if asked == "tenth" else asked
+    if 2 * guesses > len(setup.targets):
+        raise ValueError(f"inference.guesses={guesses} at each end are more than there are users ({len(setup.targets)}).")
     result = audit_scores(
         found.scores,
         delta=setup.config.privacy.delta,

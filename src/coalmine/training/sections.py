@@ -278,6 +278,15 @@ class Inference(_Section):
     dedup: Literal["within-user"] | None = Field(None, description="equal texts of a user are kept once")
     protection: Literal["none", "example", "user"] = Field("none", description="DP-SGD on examples, on users, or none")
     epsilon: Positive | None = Field(None, description="user-level epsilon that the noise is calibrated to")
+    guesses: Literal["tenth"] | Whole = Field(
+        "tenth", description="guesses at each end for the bound, fixed before the run: a tenth of the users, or a number"
+    )
+
+    @model_validator(mode="after")
+    def _epsilon_needs_protection(self) -> Inference:
+        if self.epsilon is not None and self.protection == "none":
+            raise ValueError(f"inference.epsilon={self.epsilon:g} needs DP: set inference.protection to user or example.")
+        return self
 
 
 class Config(_Section):

@@ -76,7 +76,7 @@ _ALL = (
         "user-inference",
         "who was in the fine-tuning of a language model, and what helps against that",
         trains=True,
-        parts=("users", "texts", "phrases", "mitigations"),
+        parts=("users", "texts", "phrases", "mitigations", "transformer", "secrets"),
     ),
     _one_shot("assumptions", "Table 7 for this package: what every method needs and sees"),
     entry("secure_aggregation", "secagg-table1", "secure aggregation: epsilon of three mechanisms, as printed and corrected"),

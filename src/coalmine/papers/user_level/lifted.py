@@ -14,8 +14,9 @@ from __future__ import annotations
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperResult
 from coalmine.papers.user_level.lifted_bias import bias
+from coalmine.papers.user_level.lifted_debug import debug
 from coalmine.papers.user_level.lifted_fashion import fashion
-from coalmine.papers.user_level.lifted_gaussian import debug, gaussian
+from coalmine.papers.user_level.lifted_gaussian import gaussian
 
 
 def reproduce(ask: Ask) -> PaperResult:

@@ -21,7 +21,7 @@ from coalmine.papers.user_level.lifted_gaussian import DELTA, DIM, EPSILON, simu
 def bias(ask: Ask) -> ResultPart:
     """Rate and width by k."""
     runs = ask.pick(full=4096, quick=256)
-    canaries = ask.pick(full=(1, 4, 16, 64, 256), quick=(1, 4, 16, 64))
+    canaries = ask.pick(full=(1, 4, 16, 64, 256, 1024), quick=(1, 4, 16, 64))
     gap = gaussian_gap(EPSILON, DELTA)
     found = ask.each(_rate, [(k, runs, ask.seed, gap) for k in canaries], "lifted, bias and variance")
     rows, widths = [], []

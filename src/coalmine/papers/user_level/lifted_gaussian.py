@@ -18,7 +18,7 @@ from coalmine._random import stream
 from coalmine.contracts import Array
 from coalmine.estimators._rates import Fixed
 from coalmine.estimators.lifted import bound_lifted
-from coalmine.gaussian import gaussian_epsilon, gaussian_gap
+from coalmine.gaussian import gaussian_gap
 from coalmine.nulls import CosineNull
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperRow, ResultPart
@@ -32,27 +32,34 @@ METHODS = {"Wilson": "wilson", "Bernstein": "bernstein"}
 def gaussian(ask: Ask) -> ResultPart:
     """Mean bounds by n and k, and the factor of k canaries."""
     seeds = ask.repeat(full=25, quick=8)
-    models = ask.pick(full=(256, 512, 1024), quick=(128, 256, 512))
-    alone = (*models, *(models[-1] * 2**power for power in (1, 2, 3)))  # of one canary, to find the factor
-    canaries = ask.pick(full=(1, 4, 16, 64, 256), quick=(1, 4, 16, 64))
-    jobs = [((k, ask.seed * 1_000 + number), alone if k == 1 else models) for k in canaries for number in range(seeds)]
+    models = _models(ask.full)
+    alone, canaries = models[1], list(models)
+    jobs = [((k, ask.seed * 1_000 + number), models[k]) for k in canaries for number in range(seeds)]
     found = ask.each(_bounds, jobs, "lifted, Gaussian mechanism")
     table = {k: np.array(found[place * seeds : (place + 1) * seeds]) for place, k in enumerate(canaries)}  # by seed, kind, n
     rows = []
     for kind, name in enumerate(METHODS):
         for k, block in table.items():
-            for column, n in enumerate(alone if k == 1 else models):
+            for column, n in enumerate(models[k]):
                 own, where = block[:, kind, column], {"kind": name, "k": k, "n": n}
                 error = float(own.std(ddof=1) / math.sqrt(seeds))
                 rows.append(PaperRow(f"{name}, n = {n}, k = {k}", "", float(own.mean()), error, None, "", where))
     rows += _factors(table, alone, ask.seed)
     lifted, one = (float(table[k][:, 0, 0].mean()) for k in (canaries[-1], 1))
     check = PaperCheck(
-        f"with {models[0]} models, {canaries[-1]} canaries have a larger mean Wilson bound than one ({lifted:.3f}, {one:.3f})",
+        f"with {alone[0]} models, {canaries[-1]} canaries have a larger mean Wilson bound than one ({lifted:.3f}, {one:.3f})",
         lifted > one,
     )
     about = ask.about(seeds=seeds, epsilon=EPSILON, delta=DELTA, dim=DIM)
     return ResultPart(rows, (check,), about=about, details={"bounds": {str(k): block.tolist() for k, block in table.items()}})
+
+
+def _models(full: bool) -> dict[int, tuple[int, ...]]:
+    """Numbers of models by number of canaries: more with one canary, to find the factor; fewer where canaries are many."""
+    if not full:
+        return {1: (128, 256, 512, 1024, 2048, 4096), **dict.fromkeys((4, 16, 64), (128, 256, 512))}
+    sizes = (256, 512, 1024, 2048, 4096)
+    return {1: (*sizes, 8192, 16384), **dict.fromkeys((4, 16, 64), sizes), 256: sizes[:3], 1024: sizes[:2]}
 
 
 def _factors(table: dict[int, Array], models: Sequence[int], seed: int) -> list[PaperRow]:
@@ -117,51 +124,3 @@ def _bounds(job: tuple[tuple[int, int], tuple[int, ...]]) -> list[list[float]]:
         [bound_lifted(separate(took[:n], did_not[:n]), kind=kind, **how).epsilon for n in models]  # type: ignore[arg-type]
         for kind in METHODS.values()
     ]
-
-
-def debug(ask: Ask) -> ResultPart:
-    """Models that show epsilon above 2.79 at confidence 1 - 1e-8 for a bug of the batch size: claimed 0.21."""
-    claimed, shown, confidence = 0.21, 2.79, 1 - 1e-8
-    true = ask.pick(full=(4.0, 6.0, 8.0), quick=(6.0,))
-    rows = []
-    for epsilon in true:
-        gap = gaussian_gap(epsilon, DELTA)
-        for k in (1, 64):
-            needed = _needed(gap, k, shown, confidence)
-            what, paper = f"models for epsilon > {shown}, k = {k}, true {epsilon:g}", "200,000" if k == 1 else ""
-            rows.append(PaperRow(what, paper, needed, None, None, "independent canaries, threshold of the best rates"))
-    note = f"The bug claims {claimed} where audits show more than {shown}; ours are by expected rates of Gaussian scores."
-    return ResultPart(rows, notes=(note,), about=ask.about(confidence=confidence, delta=DELTA))
-
-
-def _needed(gap: float, k: int, shown: float, confidence: float) -> float | None:
-    """The smallest number of models of both kinds whose expected Bernstein bound is above `shown`, by bisection."""
-    from scipy.special import ndtr
-
-    from coalmine.estimators._xbern import XBern
-
-    miss, thresholds = (1 - confidence) / 2, np.linspace(gap - 2, gap + 4, 61)
-    if float(gaussian_epsilon(0, 1, gap, 1, DELTA)) <= shown:
-        return None
-
-    def expected(n: int) -> float:
-        best = 0.0
-        for at in thresholds:
-            ends = []
-            for rate, side in ((float(ndtr(gap - at)), 0), (float(ndtr(-at)), 1)):
-                moments = tuple(rate**power for power in (1, 2))
-                ends.append(XBern(moments, n, k).interval(miss, order=1 if k == 1 else 2, kind="bernstein")[side])
-            if ends[0] > DELTA:
-                best = max(best, math.log((ends[0] - DELTA) / ends[1]))
-        return best
-
-    high = 64
-    while expected(high) <= shown:
-        high *= 2
-        if high > 1e8:
-            return None
-    low = high // 2
-    while high - low > max(1, low // 100):
-        middle = (low + high) // 2
-        low, high = (low, middle) if expected(middle) > shown else (middle, high)
-    return float(high)

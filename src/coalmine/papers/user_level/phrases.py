@@ -34,7 +34,7 @@ def phrases(ask: Ask) -> ResultPart:
     return ResultPart(rows, tuple(checks), about=ask.about(parameters=setup.reference.model.dim))
 
 
-def mitigations(ask: Ask) -> ResultPart:
+def transformer(ask: Ask) -> ResultPart:
     """AUROC of canary users, held-out loss and claim by what is done against the attack."""
     setup = _setup(ask)
     ways = {
@@ -48,10 +48,9 @@ def mitigations(ask: Ask) -> ResultPart:
         "user-level DP, epsilon 32": ("inference.protection=user", "inference.epsilon=32", "client.batch_size=32"),
         "user-level DP, epsilon 4": ("inference.protection=user", "inference.epsilon=4", "client.batch_size=32"),
     }  # fmt: skip
-    losses = [
-        (epochs, _attacked(setup.changed([f"inference.epochs={epochs}"])).about["loss"])
-        for epochs in (0.125, 0.25, 0.5, 1.0, 2.0)
-    ]
+    losses = [(0.0, setup.reference.mean_loss(setup.held_out))]
+    for epochs in (0.5, 1.0, 2.0, 4.0):
+        losses.append((epochs, _attacked(setup.changed([f"inference.epochs={epochs}"])).about["loss"]))
     rows, found = [], {}
     for name, changes in ways.items():
         done = _attacked(setup.changed(changes))
@@ -66,9 +65,13 @@ def mitigations(ask: Ask) -> ResultPart:
     check = PaperCheck(
         f"user-level DP at epsilon 4 hides 4 shared characters: AUROC {with_dp:.3f}, without {without:.3f}", with_dp < without
     )
-    paper = "The paper: DP for examples at epsilon 32 lowers Enron's AUROC from 0.88 to 0.70; early stopping does not help."
-    about = ask.about(reference_loss=round(done.about["reference_loss"], 4), losses_by_epoch=losses)
-    return ResultPart(rows, (check,), notes=(paper,), about=about)
+    notes = (
+        "The paper: DP for examples at epsilon 32 lowers Enron's AUROC from 0.88 to 0.70; early stopping does not help.",
+        "Where the loss is that of 0 epochs, the model has hardly learned: its low AUROC then says nothing about DP. See "
+        "the part mitigations for a model that learns with DP.",
+    )
+    about = ask.about(reference_loss=round(losses[0][1], 4), losses_by_epoch=losses)
+    return ResultPart(rows, (check,), notes=notes, about=about)
 
 
 def _setup(ask: Ask, more: tuple[str, ...] = ()) -> Setup:
@@ -92,6 +95,8 @@ def _of(found: dict[str, float], shared: int) -> float:
 
 
 def _epochs_to(loss: float, losses: list[tuple[float, float]]) -> str:
-    """The fewest epochs, of those looked at, after which training without privacy is as good."""
+    """The fewest epochs, of those looked at, after which training without privacy is as good; 0 is before it begins."""
     reached = [epochs for epochs, value in losses if value <= loss]
+    if 0.0 in reached:
+        return "0"
     return f"at most {min(reached):g}" if reached else f"more than {losses[-1][0]:g}"

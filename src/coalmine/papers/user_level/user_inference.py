@@ -3,7 +3,9 @@
     users         AUROC by the number of users who join: n-gram model of characters, chats
     texts         AUROC by texts of a user and attack texts: the same
     phrases       canary users with a shared string, by its length and by epochs: small transformer
-    mitigations   cap, deduplication, early stopping, DP for examples and for users: the same
+    mitigations   cap, deduplication, DP for examples and for users: a model of counts that learns with DP
+    transformer   the same and early stopping with the small transformer, which hardly learns with DP
+    secrets       exposure of secrets that users repeat, with and without DP: the model of counts
 
 The paper fine-tunes GPT-Neo on Enron, CC News and Reddit; no such model can be had here, and the chats are other data. Its
 numbers stand beside ours as shapes, never as equals. An AUROC is never turned into an epsilon.
@@ -12,7 +14,8 @@ numbers stand beside ours as shapes, never as equals. An AUROC is never turned i
 from __future__ import annotations
 
 import math
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +27,8 @@ from coalmine.attacks.ngram import NGram
 from coalmine.estimators.ranking import estimate_auroc
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, ResultPart
-from coalmine.papers.user_level.phrases import mitigations, phrases
+from coalmine.papers.user_level.mitigations import draw_exposure, draw_losses, mitigations, secrets
+from coalmine.papers.user_level.phrases import phrases, transformer
 
 ATTACK_TEXTS = (1, 3, 10)
 REFERENCE_USERS = 60
@@ -32,14 +36,20 @@ REFERENCE_USERS = 60
 
 def reproduce(ask: Ask) -> PaperResult:
     """All parts, or the one that is asked for."""
-    parts = ask.parts(users=users, texts=texts, phrases=phrases, mitigations=mitigations)
+    parts = ask.parts(
+        users=users, texts=texts, phrases=phrases, mitigations=mitigations, transformer=transformer, secrets=secrets
+    )
     title = "User inference on chats: AUROC of telling who was in the fine-tuning"
-    return PaperResult.of(ask.named("user-inference"), title, parts, error="standard error over seeds")
+    if ask.part == "secrets":
+        title = "Exposure of secrets that users repeat, by number of times and by protection"
+    found = PaperResult.of(ask.named("user-inference"), title, parts, error="standard error over seeds")
+    figures = {"mitigations": draw_losses, "secrets": draw_exposure}
+    return replace(found, figure=figures[ask.part](found.rows)) if ask.part in figures else found
 
 
 def users(ask: Ask) -> ResultPart:
     """By the number of users who join."""
-    return _table(ask, [(20, 30), (80, 30)] if not ask.full else [(10, 30), (20, 30), (80, 30), (150, 30)], "users")
+    return _table(ask, [(20, 30), (80, 30)] if not ask.full else [(20, 30), (80, 30), (150, 30)], "users")
 
 
 def texts(ask: Ask) -> ResultPart:
@@ -48,7 +58,7 @@ def texts(ask: Ask) -> ResultPart:
 
 
 def _table(ask: Ask, sizes: list[tuple[int, int]], part: str) -> ResultPart:
-    seeds = ask.repeat(full=40, quick=20)
+    seeds = ask.repeat(full=20, quick=4)
     jobs = [(count, most, ask.seed * 1000 + seed) for count, most in sizes for seed in range(seeds)]
     found = np.array(ask.each(rank_users, jobs, f"user inference, {part}")).reshape(len(sizes), seeds, len(ATTACK_TEXTS))
     rows = []
@@ -59,19 +69,27 @@ def _table(ask: Ask, sizes: list[tuple[int, int]], part: str) -> ResultPart:
             rows.append(
                 PaperRow(f"{count} users, at most {most} texts, m = {m}", "", float(own.mean()), error, None, "", where)
             )
-    gain = found[-1 if part == "texts" else 0, :, 2] - found[-1 if part == "texts" else 0, :, 0]
+    chosen = -1 if part == "texts" else 0  # where the most is expected, chosen before any run
+    gain = found[chosen, :, 2] - found[chosen, :, 0]
+    error = float(gain.std(ddof=1) / math.sqrt(seeds))
     check = PaperCheck(
-        f"ten attack texts rank better than one: AUROC {gain.mean():+.3f} ± {gain.std(ddof=1) / math.sqrt(seeds):.3f}",
-        bool(gain.mean() > 0),
+        f"{sizes[chosen][0]} users, {sizes[chosen][1]} texts: ten attack texts rank better than one, AUROC "
+        f"{gain.mean():+.3f} ± {error:.3f}",
+        bool(gain.mean() > 2 * error),
     )
     note = "Character n-grams of order 6 with Witten–Bell smoothing; half of the users join, by coins."
     return ResultPart(rows, (check,), notes=(note,), about=ask.about(seeds=seeds))
 
 
+@lru_cache(maxsize=1)
+def _chats() -> Any:
+    return data.read("chat").at_least(max(ATTACK_TEXTS) + 10)
+
+
 def rank_users(job: tuple[int, int, int]) -> tuple[float, ...]:
     """AUROC by number of attack texts for one seed: about `count` users join, with at most `most` texts."""
     count, most, seed = job
-    source: Any = data.read("chat").at_least(max(ATTACK_TEXTS) + 10)
+    source = _chats()
     order = stream(seed, "users of user inference").permutation(len(source))
     chosen = [source.users[place] for place in order[: REFERENCE_USERS + 2 * count]]
     reference = NGram()
@@ -82,8 +100,8 @@ def rank_users(job: tuple[int, int, int]) -> tuple[float, ...]:
     inserted = attacks.throw_coins(split.targets, partial(stream, seed))
     joined = [text for target, joins in zip(split.targets, inserted, strict=True) if joins for text in target.training]
     tuned = reference.with_texts(joined)
-    found = []
+    ratios, found = attacks.log_ratios(split.targets, tuned.log_likelihoods, reference.log_likelihoods), []
     for m in ATTACK_TEXTS:
-        value = attacks.statistic(split.targets, tuned.log_likelihoods, reference.log_likelihoods, texts=m)
+        value = np.array([own[:m].mean() for own in ratios])
         found.append(estimate_auroc(value[inserted], value[~inserted]).auroc)
     return tuple(found)
