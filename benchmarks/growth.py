@@ -82,7 +82,7 @@ def dimension(dim: int, clients: int, audit: int, rounds: int = 3) -> dict:
     if hasattr(Workers, "fold"):
         Timed.fold = fold
     warm()
-    canaries = POOL if dim < 3 * 10**7 else 20  # of a short run most pass as full vectors, which takes long
+    canaries = POOL if dim < 10**7 else 20  # of a short run most pass as full vectors, which takes long
     changes = [*sized(dim), *cohorts(clients, rounds), f"canaries.pool={canaries if audit else 0}", "audit.unused_rows=1000"]
     started, before = time.process_time(), resident()
     with tempfile.TemporaryDirectory() as folder:
