@@ -1,12 +1,16 @@
 """What an audit costs in all: whole rounds of real trainings with the audit on and off, in one run.
 
-Two trainings as they are configured (`mnist-writers`: 1.2 million parameters, 34 clients a round; `stackoverflow-shape`: 4.1
-million, 167 clients), each a whole `coalmine.training.run` in a directory, begun with as many rounds as the study has and ended
-after a few. One process does everything, so that its processor seconds are those of the whole round. The audit is
+Trainings as they are configured (`mnist-writers`: 1.2 million parameters, 34 clients a round with about 20 images each, or with
+the 110 of a whole writer; `stackoverflow-shape`: 4.1 million, 167 clients), each a whole `coalmine.training.run` in a
+directory, begun with as many rounds as the study has and ended after a few. One process does everything, so that its processor
+seconds are those of the whole round. The audit is
 
 * what the server's side takes longer with canaries than without: planting, looking, residuals, tests of the mechanism, running
   numbers and the checkpoint. Without an audit this does not depend on the clients: that run has few;
 * and what the clients' side does for it: every contribution (or some) beside the clip of its update.
+
+Where a round would take minutes (`stackoverflow-shape`), 8 of its clients are trained and their time is scaled to all of them:
+what a client takes does not depend on the others. Of so many clients 8 contributions a round are compared.
 
 Means over rounds, since some rounds send canaries as full vectors and others do not; the first round is left out, and its extra
 (tables that are made once in a process) is given by itself. Shares are of the whole round, in processor seconds.
@@ -35,8 +39,13 @@ SECRET = 20260101  # a benchmark has no secrets
 RESULT = Path(__file__).parent / "results" / "audit_cost.json"
 SETTINGS = {  # with as many rounds as the study has
     "mnist-writers": ("participation.pattern=fixed-size", "participation.cohort_size=34", "participation.rounds=475"),
+    "mnist-writers, whole": (
+        *("participation.pattern=fixed-size", "participation.cohort_size=34", "participation.rounds=475"),
+        "data.options.parts=1",
+    ),
     "stackoverflow-shape": ("participation.pattern=fixed-size", "data.options.users=800", "participation.rounds=2048"),
 }
+FEWER = {"stackoverflow-shape": 8}  # clients that are trained where all would take minutes; their time is scaled
 FEW = "participation.cohort_size=6"  # clients of the run without an audit
 
 
@@ -85,20 +94,34 @@ class watched:
 def measured(name: str, changes: tuple[str, ...], rounds: int, folder: str) -> dict:
     """Means over rounds, in processor seconds: the clients, comparing, the server; and what the first round took more."""
     told = [*changes, "run.evaluate_every=0", "run.reference=false", "run.workers=1"]
-    config, jobs = read_config(name, told), []
+    config, jobs = read_config(name.partition(",")[0], told), []
     Timed.times, Timed.comparing, Timed.rounds = [], [], rounds
     with suppress(Enough):
         training.run(config, folder, secret_seed=SECRET, quiet=True, make_workers=Timed, check=jobs.append)
     begins, ends = Timed.times[0::2], Timed.times[1::2]
     server = [begin - end for begin, end in zip(begins[1:], ends, strict=True)]
+    spent = fmean(end - begin for begin, end in zip(begins[1:-1], ends[1:], strict=True))
     return {
         "parameters": jobs[0].model.dim,
         "clients": config.participation.cohort_size,
         "rounds": len(server) - 1,
-        "clients_seconds": fmean(end - begin for begin, end in zip(begins[1:-1], ends[1:], strict=True)),
+        "clients_seconds": spent,
         "comparing_seconds": fmean(Timed.comparing[1:]),
         "server_seconds": fmean(server[1:]),
         "first_round_more": server[0] - fmean(server[1:]),
+    }
+
+
+def scaled(on: dict, clients: float) -> dict:
+    """The same with so many clients, of which 8 are compared."""
+    each = on["comparing_seconds"] / on["clients"]  # of so few all were
+    alone = (on["clients_seconds"] - on["comparing_seconds"]) / on["clients"]
+    return {
+        **on,
+        "clients": clients,
+        "clients_trained": on["clients"],
+        "clients_seconds": alone * clients + each * 8,
+        "comparing_seconds": each * 8,
     }
 
 
@@ -114,7 +137,10 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             off = measured(name, (*changes, "canaries.pool=0", FEW), asked.rounds, f"{folder}/off")
-            on = measured(name, changes, asked.rounds, f"{folder}/on")
+            fewer = (f"participation.cohort_size={FEWER[name]}",) if name in FEWER else ()
+            on = measured(name, (*changes, *fewer), asked.rounds, f"{folder}/on")
+        if fewer:
+            on = scaled(on, read_config(name, list(changes)).participation.cohort_size)
         more = on["server_seconds"] - off["server_seconds"] + on["comparing_seconds"]
         share = more / (on["clients_seconds"] + on["server_seconds"])
         found["settings"][name] = {

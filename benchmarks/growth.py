@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -81,7 +82,7 @@ def dimension(dim: int, clients: int, audit: int, rounds: int = 3) -> dict:
     if hasattr(Workers, "fold"):
         Timed.fold = fold
     warm()
-    canaries = POOL if dim < 3 * 10**7 else 20  # of a short run most pass as full vectors, which takes long
+    canaries = POOL if dim < 10**7 else 20  # of a short run most pass as full vectors, which takes long
     changes = [*sized(dim), *cohorts(clients, rounds), f"canaries.pool={canaries if audit else 0}", "audit.unused_rows=1000"]
     started, before = time.process_time(), resident()
     with tempfile.TemporaryDirectory() as folder:
@@ -249,6 +250,57 @@ def pool(count: int) -> dict:
     return {"look": looked - began, "score": ended - looked, "megabytes": peak.most - before}
 
 
+def pieces(dim: int) -> dict:
+    """What single steps take for one vector of the model, best of three: the prices from which larger audits are planned."""
+    import numpy as np
+
+    from coalmine._random import stream
+    from coalmine.canaries import TransformCanaries
+    from coalmine.conformance.clipping import compare
+    from coalmine.contracts import Clip, Public
+    from coalmine.mechanisms import Gaussian
+    from coalmine.mechanisms.gaussian import normals_in_blocks
+    from coalmine.mechanisms.sums import FixedPointSum
+    from coalmine.runs import _digest
+
+    def best(step, times=3):
+        spent = []
+        for _ in range(times):
+            began = time.process_time()
+            step()
+            spent.append(time.process_time() - began)
+        return min(spent)
+
+    mechanism, public, update = Gaussian(1.0, 1.0), Public(0, 1.0, 10.0), np.ones(dim, np.float32)
+    contribution, total = mechanism.client(update, public), FixedPointSum(dim, 1.0)
+    canaries = TransformCanaries(dim, POOL, secret_seed=1)
+    found = {
+        "clip": best(lambda: mechanism.client(update, public)),
+        "add": best(lambda: total.add(contribution)),
+        "compare": best(lambda: compare(update, contribution.vector, Clip(1.0), 1.0, {})),
+        "plant": best(lambda: canaries.combine([1, 2], [1.0, 1.0])),
+        "look": best(lambda: canaries.project(update, spare=SPARE)),
+        "noise": best(lambda: [None for _ in normals_in_blocks(dim, partial(stream, 1), "noise", 0)]),
+        "checkpoint_of_a_vector": best(lambda: _digest("", {"vector": update})),
+    }
+    return {**found, "tests_of_a_round": tests_of_a_round(dim)}
+
+
+def tests_of_a_round(dim: int) -> float:
+    """All tests of a mechanism on simulated rounds, the best of three."""
+    from coalmine.conformance import CHECKS, Battery, Subject
+    from coalmine.conformance.simulated import rounds_of
+    from coalmine.contracts import Clip, Description, Noise
+
+    subject = Subject(Description(Clip(1.0), Noise(1.0, 1.0)), dim, rounds=3)
+    battery, spent = Battery(subject, CHECKS), []
+    for seen in rounds_of(subject, 1):
+        began = time.process_time()
+        battery.observe(seen)
+        spent.append(time.process_time() - began)
+    return min(spent)
+
+
 def simulate(canaries: int) -> dict:
     """The simulated Gaussian mechanism; 16 GB at most."""
     import coalmine
@@ -260,6 +312,24 @@ def simulate(canaries: int) -> dict:
     except MemoryError as error:
         return {"error": str(error)[:120]}
     return {"seconds": time.process_time() - began, "megabytes": resident() - before}
+
+
+COMMANDS = ("zoo --list", "reproduce --list", "--help", "run --help", "plan --help", "plan --noise-multiplier 1")
+
+
+def commands(times: int) -> dict:
+    """Processor seconds of short commands, imports included: the best of so many."""
+    found = {}
+    for words in COMMANDS:
+        spent = []
+        for _ in range(times):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            program = "from coalmine.cli import main; main()"
+            subprocess.run([sys.executable, "-c", program, *words.split()], capture_output=True, check=False)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        found[words] = min(spent)
+    return found
 
 
 def quickstart(count: int) -> dict:
@@ -290,9 +360,10 @@ def cases(asked: argparse.Namespace) -> list[tuple]:
     found += [
         ("rounds", (count, sampled), count <= 1000) for count in counts for sampled in (0, 1) if not sampled or count <= 1000
     ]
+    found += [("pieces", (dim,), False) for dim in dims if dim >= 10**6]
     found += [("pool", (count,), True) for count in (100, 1000, 10_000, 100_000)]
     found += [("simulate", (count,), count != 20_000) for count in (1000, 8000, 20_000, 100_000)]
-    found += [("quickstart", (2,), True)]
+    found += [("commands", (3,), True), ("quickstart", (2,), True)]
     return [each for each in found if not asked.only or each[0] in asked.only]
 
 

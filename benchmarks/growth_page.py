@@ -1,9 +1,10 @@
-"""docs/scale-figures.md and docs/scale.svg from benchmarks/results/growth.json and audit_cost.json."""
+"""docs/scale-figures.md, docs/scale-plan.md and docs/scale.svg from what growth.py, audit_cost.py and grouping.py found."""
 
 import json
 import math
 from html import escape
 from pathlib import Path
+from typing import Any
 
 WIDTH, HEIGHT, MARGIN = 320, 220, 44
 WORTH = 0.05  # of a round
@@ -60,9 +61,12 @@ def raised(power: int) -> str:
 CURVES = (
     ("rounds: scores of a view", "processor seconds, by rounds", "views", "seconds", ()),
     ("rounds: memory of a view", "MB beside the rows, by rounds", "views", "megabytes", ()),
-    ("rounds: audit of one round", "processor seconds, by rounds of the run", "rounds", "per_round", ("0",)),
+    ("rounds: audit of one round", "processor seconds, by rounds of the run", "rounds", "per_round_of_the_last_tenth", ("0",)),
     ("dimension: a round of light clients", "seconds, two workers, by parameters", "workers", "round", ("2",)),
-    ("dimension: a whole round, 4 clients", "processor seconds, by parameters", "dimension", "round", ("4", "1")),
+    ("dimension: one look", "processor seconds, by parameters", "pieces", "look", ()),
+    ("dimension: tests of a mechanism", "processor seconds of a round, by parameters", "pieces", "tests_of_a_round", ()),
+    ("users: start of a training", "seconds, grouped data, by users", "users", "seconds", ()),
+    ("users: memory at the start", "MB, grouped data, by users", "users", "private_megabytes", ()),
     ("pool: looking in one release", "processor seconds, by canaries", "pool", "look", ()),
 )
 
@@ -92,30 +96,36 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def cost(path: Path) -> list[str]:
-    about = json.loads(path.read_text())
-    lines = ["| parameters | clients | clients' training, s | server with the audit, s | without, s | the audit, of a round |"]
-    lines.append("|---|---|---|---|---|---|")
-    for row in about["settings"].values():
+DEAR = """More than an audit ought to cost, 5 % of a round: {names}. Its price does not depend on what clients compute: three
+transforms, the tests of the noise, the checkpoint of what they remember, and 1 to 3 ms for every million parameters of a
+contribution that is compared. A client that trains on 20 images is cheap beside that; one with the 200 images of the papers'
+data is not."""
+
+
+def cost(settings: dict) -> dict[str, Any]:
+    """The table of the whole cost, and what follows from it."""
+    heads = ("training", "parameters", "clients", "clients, s", "of it comparing, s", "server with the audit, s", "without, s")
+    lines = [f"| {' | '.join(heads)} | the audit, of a round |", "|" + "---|" * (len(heads) + 1)]
+    for name, row in settings.items():
         on, off = row["with"], row["without"]
-        lines.append(
-            f"| {on['parameters']:,} | {on['clients']:.0f} | {on['clients_seconds']:.2f} | {on['server_seconds']:.2f} "
-            f"| {off['server_seconds']:.2f} | {100 * row['share_of_a_round']:.1f} % |"
+        cells = (
+            f"`{name}`",
+            f"{on['parameters']:,}",
+            f"{on['clients']:.0f}",
+            f"{on['clients_seconds']:.2f}",
+            f"{on['comparing_seconds']:.3f}",
+            f"{on['server_seconds']:.3f}",
+            f"{off['server_seconds']:.3f}",
+            f"{100 * row['share_of_a_round']:.1f} %",
         )
-    spent = ", ".join(f"{row['audit_processor_seconds']:.2f}" for row in about["settings"].values())
-    lines += [
-        "",
-        f"Machine: {machine(about['machine'])}.",
-        "On a busy machine the seconds of the clock, and so the share, are too",
-    ]
-    lines += [f"large; in processor seconds the audit took {spent}."]
-    if max(row["share_of_a_round"] for row in about["settings"].values()) > WORTH:
-        lines += [
-            "This is more than an audit ought to cost beside 34 clients, 5 %. About half of it are the canaries that pass",
-            "through the clients' code as full vectors in every round, eight or more: each takes a transform of its own.",
-            "Fewer of them in a long run would do for the tests, and would move the last bits of models and scores.",
-        ]
-    return lines
+        lines.append(f"| {' | '.join(cells)} |")
+    dear = [f"`{name}`" for name, row in settings.items() if row["share_of_a_round"] > WORTH]
+    return {
+        "cost": "\n".join(lines),
+        "first": max(row["with"]["first_round_more"] for row in settings.values()),
+        "machines": " ".join(f"`{name}`: {machine(row['machine'])}." for name, row in settings.items()),
+        "dear": DEAR.format(names=", ".join(dear)) if dear else "",
+    }
 
 
 def machine(about: dict) -> str:
@@ -126,35 +136,110 @@ def machine(about: dict) -> str:
     )
 
 
+ROWS = (  # of the list of what was to be changed: what it was, which measurements show it, and which of their numbers
+    ("parameters and sums travelled once per task", "workers", ("first_round", "round", "processor_seconds_of_the_server")),
+    ("the verdict waited for the training without noise; workers started twice", "quickstart", ("verdict", "end")),
+    ("running epsilon kept all scores", "rounds", ("per_round", "per_round_of_the_last_tenth")),
+    ("texts were tokenised and held whole", "users", ("seconds", "private_megabytes")),
+    ("views compared all rounds with all rounds", "views", ("seconds", "megabytes")),
+    ("vectors of the model at the peak of a round", "dimension", ("round", "vectors", "megabytes")),
+    ("vectors of clients and their sum alone", "clients_alone", ("vectors",)),
+    ("commands imported what they did not need", "commands", None),
+    ("`simulate_gaussian_mechanism` was O(k²)", "simulate", ("seconds", "megabytes", "error")),
+    ("canaries of a pool", "pool", ("look", "score", "megabytes")),
+)
+
+
+def table(found: dict) -> list[str]:
+    """A row for every measurement, by what was to be changed."""
+    lines = ["| before | measurement | before | after | load |", "|---|---|---|---|---|"]
+    for title, part, keys in ROWS:
+        of_it = {name: row for name, row in found["measured"].items() if name.split()[0] == part}
+        if not of_it:
+            lines.append(f"| {title} | `{part}` | not measured | not measured | |")
+        for name, row in sorted(of_it.items(), key=lambda item: [int(word) for word in item[0].split()[1:]]):
+            load = row["machine"]["load_at_the_start"] if "machine" in row else None
+            cells = [shown({version: only(row.get(version), keys)}, version) for version in ("before", "after")]
+            lines.append(f"| {title} | `{name}` | {cells[0]} | {cells[1]} | {load[0] if load else ''} |")
+            title = ""
+    return lines
+
+
+def only(values: dict | None, keys: tuple | None) -> dict | None:
+    if values is None or keys is None or "error" in values:
+        return values
+    return {key: values[key] for key in keys if key in values}
+
+
+def with_users(found: dict, path: Path) -> dict:
+    """The same with the start of trainings on grouped data, as `benchmarks/grouping.py` measured them."""
+    start = json.loads(path.read_text())["start"]
+    return {"measured": {**found["measured"], **{f"users {users}": {"after": row} for users, row in start.items()}}}
+
+
+def plan(found: dict, settings: dict) -> dict[str, Any]:
+    """What an audit of a model far larger than this machine's would take, from the prices of single steps."""
+    prices = {int(name.split()[1]): row["after"] for name, row in found["measured"].items() if name.startswith("pieces ")}
+    largest, dim, users, cohort, shards, day = max(prices), 10**9, 10**6, 1000, 16, 86_400
+    rounds, longer = users // cohort, math.log(dim) / math.log(max(prices))
+    price = {key: value * dim / largest for key, value in prices[largest].items()}
+    price |= {key: price[key] * longer for key in ("plant", "look", "tests_of_a_round")}
+    training = {
+        f"clipping and summing {users:,} updates": users * (price["clip"] + price["add"]),
+        "noise": rounds * price["noise"],
+    }
+    audit = {
+        "planting, a transform a round": rounds * price["plant"],
+        "90 canaries of the run as full vectors": 90 * sum(price[key] for key in ("plant", "clip", "add", "compare")),
+        "looking, two transforms a round": rounds * 2 * price["look"],
+        "tests of the mechanism": rounds * price["tests_of_a_round"],
+        "checkpoint of what they remember, 3.5 vectors": rounds * 3.5 * price["checkpoint_of_a_vector"],
+        "comparing 8 contributions a round": rounds * 8 * price["compare"],
+    }
+    whole = {"**the audit in all**": sum(audit.values())}
+    steps = {**{f"with or without an audit: {name}": value for name, value in training.items()}, **audit, **whole}
+    peaks = {
+        int(name.split()[1]): row["after"]["vectors"]
+        for name, row in found["measured"].items()
+        if name.startswith("dimension ") and name.endswith(" 1") and "vectors" in row.get("after", {})
+    }
+    vectors, network, example = peaks[max(peaks)], 2 * users * 4 * dim, settings["stackoverflow-shape"]
+    memory, server = vectors * 4 * dim / 1e9, (sum(audit.values()) + training["noise"]) / rounds
+    return {
+        "largest": largest,
+        "dim": dim,
+        "users": users,
+        "rounds": rounds,
+        "cohort": cohort,
+        "steps": "\n".join(f"| {name} | {value:,.0f} | {value / day:.2f} |" for name, value in steps.items()),
+        "vectors": vectors,
+        "measured_at": max(peaks),
+        "memory": memory,
+        "ends": 24e9 / 4 / vectors / 1e6,
+        "each": 2 * 4 * dim / 1e9,
+        "network": network / 1e15,
+        "rate": network / day / 1e9,
+        "sums": rounds * 8 * dim / 1e12,
+        "machines": math.ceil(network / day / 3.1e9),
+        "busy": math.ceil(training[f"clipping and summing {users:,} updates"] / day),
+        "size": 64 * math.ceil(memory / 64),
+        "clients": example["with"]["clients_seconds"] / example["audit_seconds"],
+        "small": example["with"]["parameters"],
+        "server": server,
+        "may": day / rounds,
+        "shards": shards,
+        "sharded": server / shards,
+        "sharded_memory": memory / shards,
+    }
+
+
 def write(found: dict, docs: Path) -> None:
-    """Both files."""
+    """All files."""
+    here = Path(__file__).parent
+    found = with_users(found, here / "results" / "grouping.json")
+    settings = json.loads((here / "results" / "audit_cost.json").read_text())["settings"]
     (docs / "scale.svg").write_text(svg(found), encoding="utf-8")
-    lines = [
-        "# Growth and cost, measured",
-        "",
-        "Made by `python benchmarks/growth.py --page` from `benchmarks/results/growth.json` and `audit_cost.json`.",
-        "",
-        "![growth curves](scale.svg)",
-        "",
-        "## What an audit costs",
-        "",
-        *cost(docs.parent / "benchmarks" / "results" / "audit_cost.json"),
-        "",
-        "## Before and after",
-        "",
-        "Both in one run. `workers D W`: rounds of 16 light clients with D parameters and W workers, seconds by the clock.",
-        "`dimension D C A`: whole rounds of C clients in one process, with (1) and without (0) the audit; `vectors`: float32",
-        "vectors of the model at the peak. `clients_alone D`: clients and their sum, nothing else. `views T`: scores of a view",
-        "over T rounds. `rounds T S`: an audit of T rounds without training, canaries sampled at random if S is 1. `pool K`:",
-        "K canaries in a million parameters. `simulate K`: `simulate_gaussian_mechanism`. `quickstart W`: seconds to the",
-        "verdict and to the end. Otherwise processor seconds, and MB.",
-        "",
-        "| measured | before | after | load |",
-        "|---|---|---|---|",
-    ]
-    for name, row in found["measured"].items():
-        load = row["machine"]["load_at_the_start"]
-        lines.append(f"| `{name}` | {shown(row, 'before')} | {shown(row, 'after')} | {load[0] if load else ''} |")
-    any_row = next(iter(found["measured"].values()))
-    lines += ["", f"Machine: {machine(any_row['machine'])}; the column has the load of each.", ""]
-    (docs / "scale-figures.md").write_text("\n".join(lines), encoding="utf-8")
+    filled = {"scale-figures.md": {**cost(settings), "table": "\n".join(table(found))}, "scale-plan.md": plan(found, settings)}
+    for name, values in filled.items():
+        text = (here / f"{name}.in").read_text(encoding="utf-8").format(**values)
+        (docs / name).write_text(text, encoding="utf-8")

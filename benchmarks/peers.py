@@ -1,8 +1,9 @@
 """The same federated rounds on Flower's Ray simulation, on pfl-research, and here.
 
 34 clients of 240 images train the EMNIST CNN for one epoch in batches of 16, and their updates are added up: a round. Each
-engine uses both cores: Flower with two actors, pfl-research and ours as two processes with half the clients each (which leaves
-out what pfl-research's processes would tell each other). All work with one thread a process. Ours also clips each update.
+engine uses both cores: Flower with two actors, pfl-research as two processes with half the clients each (which leaves out what
+these would tell each other), ours with two workers, and all that travels between processes is counted. All work with one thread
+a process. Ours also clips each update.
 Rounds take turns, and rates are those of each engine's best round; starting up is not counted. Where other users keep the
 machine busy, whole rounds are never undisturbed: the ratio of processor time (of all processes of an engine, as Linux counts
 it) says more then, and stands beside the other.
@@ -48,21 +49,27 @@ def environment(cache: Path, engine: str) -> Path:
     return python
 
 
-def ours(folder: Path, share: int) -> None:
-    """One process with every second client; what a worker of a federation does."""
-    from coalmine.clients import LocalTraining, Trainer, quiet_threads
-    from coalmine.data.dataset import Examples
+def ours(folder: Path) -> None:
+    """A federation's clients in two worker processes: training, clipping, and a sum that travels here."""
+    from coalmine.clients import LocalTraining
+    from coalmine.contracts import Public
+    from coalmine.data import group_examples
+    from coalmine.mechanisms import Gaussian
+    from coalmine.mechanisms.sums import FixedPointSum
     from coalmine.models import emnist_cnn
+    from coalmine.training.work import ClientBatch, Work, summed
+    from coalmine.workers import Workers
 
-    quiet_threads()
-    cohort = [Examples(*client) for client in load_clients(folder)[share::PROCESSES]]
-    model = emnist_cnn()
-    trainer, parameters = Trainer(model, LocalTraining(learning_rate=RATE, batch_size=BATCH)), model.initial(0)
-    turns = Turns(folder, f"ours.{share}")
-    while turns.next():
-        total = np.zeros(model.dim)
-        for update in trainer.updates(parameters, cohort, [np.random.default_rng(each) for each in range(len(cohort))]):
-            total += update.vector * min(1.0, 1.0 / np.linalg.norm(update.vector))
+    clients = load_clients(folder)
+    features, targets = (np.concatenate([client[each] for client in clients]) for each in (0, 1))
+    users = [f"{number:02}" for number, client in enumerate(clients) for _ in client[1]]
+    data = group_examples(users, features=features, targets=targets, name="peers")
+    model, public = emnist_cnn(), Public(0, 1.0, float(len(clients)))
+    work = Work(model, LocalTraining(learning_rate=RATE, batch_size=BATCH), data, None, Gaussian(1.0, 0.0), 0)
+    turns, parameters = Turns(folder, "ours"), model.initial(0)
+    with Workers(PROCESSES, work) as workers:
+        while turns.next():
+            summed(workers, [ClientBatch(public, parameters, (user,)) for user in data.users], FixedPointSum(model.dim, 1.0))
 
 
 def started(folder: Path, cache: Path, rounds: int) -> dict[str, list[subprocess.Popen]]:
@@ -72,11 +79,11 @@ def started(folder: Path, cache: Path, rounds: int) -> dict[str, list[subprocess
     settings.pop("PYTHONPATH", None)
     flower = [environment(cache, "flower"), HERE / "peer_flower.py", folder, rounds]
     pfl = [environment(cache, "pfl"), HERE / "peer_pfl.py", folder, rounds]
-    mine = [sys.executable, __file__, "--work-in", folder, "--share"]
+    mine = [sys.executable, __file__, "--work-in", folder]
     commands = {
         "flower": [flower],
         "pfl": [[*pfl, share, PROCESSES] for share in range(PROCESSES)],
-        "ours": [[*mine, share] for share in range(PROCESSES)],
+        "ours": [mine],
     }
     return {
         engine: [
@@ -122,10 +129,9 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "coalmine-peers")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--work-in", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--share", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work_in:
-        return ours(options.work_in, options.share)
+        return ours(options.work_in)
     rounds = options.rounds + 1  # the first one warms up
     seconds: dict[str, list[tuple[float, float]]] = {"ours": [], "flower": [], "pfl": []}
     with tempfile.TemporaryDirectory() as name:
