@@ -1,7 +1,7 @@
 """Central DP-SGD on dense layers, without the gradient of any single example.
 
 The length of an example's gradient follows from its factors (`coalmine.canaries.crafted.ghost`), and the sum of clipped
-gradients is one product of factors for each layer. The same law as rounds of clients with one example each, in about a twentieth
+gradients is one product of factors for each layer. The same law as rounds of clients with one example each, in a twentieth
 of the time; for experiments that need many trained models and no audit of the training itself.
 """
 
