@@ -44,6 +44,31 @@ def on_digits(digits, monkeypatch):
     monkeypatch.setattr(attacking, "ground", lambda where: digits)
 
 
+def test_steps_without_single_gradients():
+    """One step is the sum of clipped single updates, by the trainer's own gradients; the next one has momentum."""
+    from coalmine.clients import LocalTraining, Trainer
+    from coalmine.data.dataset import Examples
+    from coalmine.models import mlp
+    from coalmine.training.clipped_steps import clipped_steps
+
+    model, rng = mlp(shape=6, classes=3, hidden=(5,)), stream(0, "toy")
+    examples = Examples(rng.random((8, 6), np.float32) * 3, rng.integers(0, 3, 8))
+    told = {"batch": 4, "steps": 2, "clip_norm": 0.7, "noise_multiplier": 0.0, "learning_rate": 0.5, "momentum": 0.9}
+    found = [each.copy() for _, each in clipped_steps(model, model.initial(1), examples, np.arange(8)[::-1], rng=rng, **told)]
+    now, speed = model.initial(1), np.zeros(model.dim)
+    for place in (slice(4, 8), slice(0, 4)):
+        part = Examples(examples.features[place], examples.targets[place])
+        rows = Trainer(model, LocalTraining(learning_rate=1.0)).single_updates(now, part)
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True) / 0.7, 1)
+        speed = 0.9 * speed + rows.sum(0) / 4
+        now = now + 0.5 * speed
+        assert found.pop(0) == approx(now, abs=1e-6)
+    noisy = next(clipped_steps(model, model.initial(1), examples, np.arange(8), rng=rng, **{**told, "noise_multiplier": 1e3}))[
+        1
+    ]
+    assert np.std(noisy) == approx(0.5 * 0.7e3 / 4, rel=0.5)  # 73 parameters
+
+
 def test_pinned_names():
     figures = {f"canife-figure{number}" for number in (1, 3, 4, 5, 6, 7, 8, 9)}
     assert figures | {"canife-table-perfect", "canife-table1", "canife-time", "canife-pools", "table6"} <= set(EXPERIMENTS)

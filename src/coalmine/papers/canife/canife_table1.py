@@ -17,22 +17,22 @@ from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperResult, PaperRow
 
 NOISE, COHORT = 0.516, 60
+# three texts, one after the other as the paper's text has them; where each ends is not marked
 PRINTED = (
-    "mRnt,,,,,,,,,d,,,,,R,,,,,A,,,,,,,,,,,,,A,,,,,,,,,,,,,AA,,,V2,E >H &3 4i",
-    "Yet I confess that often ere thisMday,x?h\\nnPImh!v7DhNAd}I!H';kXXI'PmPIIert 6Fa",
-    "th, nothing bu; aZ empty box, sir, wQich in my lord's bealf I cote to e? rtat 3",
+    "mRnt,,,,,,,,,d,,,,,R,,,,,A,,,,,,,,,,,,,A,,,,,,,,,,,,,AA,,,V2,E >H &3 4i Yet I confess that often ere thisMday,x?h\\n"
+    "nPImh!v7DhNAd}I!H';kXXI'PmPIIert 6Fa th, nothing bu; aZ empty box, sir, wQich in my lord's bealf I cote to e? rtat 3"
 )
 
 
 def reproduce(ask: Ask) -> PaperResult:
     """Three texts of ours, a row each."""
     where = Where.of(ask, "shakespeare")
-    here, pool, steps = ground(where), ask.pick(full=64, quick=16), ask.pick(full=20, quick=2)
+    here, pool, (steps, relaxed) = ground(where), ask.pick(full=64, quick=16), ask.pick(full=(20, 60), quick=(2, 2))
     made = {
         "flips from a mock client's text": {**OURS, "init": "sample", "iterations": steps},
         "flips from random characters": {**OURS, "iterations": steps},
-        "Gumbel softmax, 60 steps": {"text_method": "gumbel", "loss": "covariance", "temperature": (1.0, 1.0), "samples": 1,
-                                     "stop_overlap": 0.0, "iterations": ask.pick(full=60, quick=2)},
+        f"Gumbel softmax, {relaxed} steps": {**OURS, "text_method": "gumbel", "loss": "covariance", "temperature": (1.0, 1.0),
+                                            "samples": 1, "iterations": relaxed},
     }  # fmt: skip
     rows, texts = [], {}
     for name, options in made.items():
@@ -50,10 +50,10 @@ def reproduce(ask: Ask) -> PaperResult:
         tuple(rows),
         "",
         (),
-        ("Printed in the paper: " + "; ".join(repr(text) for text in PRINTED) + ".",
+        (f"Three texts in the paper, one after the other: {PRINTED!r}.",
          f"Efficiency on clients that no design saw, cohorts of {COHORT}, noise {NOISE}."),
         ask.about(steps=where.steps, model_accuracy=round(here.accuracy or 0.0, 3)),
-        {"texts": texts, "printed": list(PRINTED)},
+        {"texts": texts, "printed": PRINTED},
     )  # fmt: skip
 
 

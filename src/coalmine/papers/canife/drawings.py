@@ -45,9 +45,9 @@ def lines(panels: Mapping[str, Mapping[str, Line]], across: str, *, log_x: bool 
         figure, axes = drawing(WIDTH, (_HEIGHT + 20) * len(panels), len(panels))
         for axis, (title, curves) in zip(axes, panels.items(), strict=True):
             for colour, (name, line) in zip(COLOURS * 3, curves.items(), strict=False):
-                style: Any = (
-                    {"color": MUTED, "dashes": (4, 3)} if line.dashed else {"color": colour, "marker": "o", "markersize": 4}
-                )
+                style: Any = {"color": colour, "marker": "o", "markersize": 4}
+                if line.dashed:
+                    style = {"color": MUTED, "dashes": (4, 3) if "theory" in name else (1.5, 2)}
                 axis.errorbar(line.x, line.y, yerr=line.error, capsize=2, linewidth=1.2, label=name, **style)
             _scale(axis, log_x, log_y)
             axis.set_title(title)

@@ -2,8 +2,7 @@
 
 Each training is as Table 6 states, without other canaries; three of its models are attacked with one canary each, made by the
 recipe of the published code (covariance loss, Adam with learning rate 1, 2,500 steps), 100 frozen draws with a coin each; every
-draw is a release of the package's own mechanism. The trainings are a loop of their own: for dense layers the length of every
-example's gradient follows from its factors, and no gradient of a single example is formed, which takes a twentieth of the time.
+draw is a release of the package's own mechanism. The trainings themselves are those of `coalmine.training.clipped_steps`.
 Which limit of the error rates the column has is not stated in the paper; Jeffreys' is inferred, and the others stand beside it.
 """
 
@@ -17,6 +16,7 @@ import numpy as np
 from coalmine._random import stream
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.papers.canife.attack import PAPERS, Outcome
+from coalmine.papers.canife.grounds import CLIP
 from coalmine.papers.canife.monitoring import Monitored, composed, measure
 from coalmine.papers.canife.tasks import DELTA, Training
 from coalmine.papers.kit.experiment import Ask
@@ -24,6 +24,7 @@ from coalmine.papers.kit.paper_result import PaperCheck, PaperRow, ResultPart, R
 from coalmine.papers.kit.printed import read_mean
 from coalmine.papers.one_shot.numbers import SIMULATIONS, TABLE6
 from coalmine.training.assembly import federation, load_task
+from coalmine.training.clipped_steps import clipped_steps
 from coalmine.training.config import Config, parse_config, write_config
 
 _NOISE, _AUDITS = 0.2, 3
@@ -95,12 +96,7 @@ class _Task:
 
 def _train(task: _Task) -> Path:
     """The folder with the models of a training before some of its rounds; made once."""
-    import torch
     from safetensors.numpy import save_file
-    from torch.nn import functional
-
-    from coalmine.canaries.crafted.ghost import ghosts
-    from coalmine.models.stacked import dense_shapes
 
     folder, config = Path(task.folder), parse_config(task.config)
     job = federation(config, load_task(config), config.run.seed)
@@ -108,23 +104,23 @@ def _train(task: _Task) -> Path:
     if all((folder / f"model-{number:06d}.safetensors").is_file() for number in kept):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    examples, shapes = job.data.all_examples(), dense_shapes(job.model, job.model.build())
-    assert shapes is not None and len(examples) == len(job.data)
-    rng = stream(config.run.seed, "training of Table 6")
-    order, size = rng.permutation(len(examples)), round(job.denominator)
-    model, speed = torch.from_numpy(job.initial.copy()), torch.zeros(job.model.dim)
-    for number in range(1, job.rounds + 1):
-        some = order[(number - 1) * size : number * size]
-        targets = functional.one_hot(torch.from_numpy(examples.targets[some]), shapes[-1][0]).float()
-        made = ghosts(shapes, model, torch.from_numpy(examples.features[some]), targets)
-        weights = torch.clamp(job.mechanism.clip_norm / made.norms(), max=1.0)[:, None]  # type: ignore[attr-defined]
-        parts = [(back * weights, own) for back, own in zip(made.backward, made.inputs, strict=True)]
-        total = torch.cat([part for back, own in parts for part in ((back.T @ own).flatten(), back.sum(0))])
-        noise = torch.from_numpy(rng.standard_normal(total.numel(), np.float32)) * _NOISE
-        speed = config.server.momentum * speed - (total + noise) / size
-        model = model + config.server.learning_rate * speed
+    examples, rng = job.data.all_examples(), stream(config.run.seed, "training of Table 6")
+    trained = clipped_steps(
+        job.model,
+        job.initial,
+        examples,
+        rng.permutation(len(examples)),
+        batch=round(job.denominator),
+        steps=job.rounds,
+        clip_norm=CLIP,
+        noise_multiplier=_NOISE,
+        learning_rate=config.server.learning_rate,
+        momentum=config.server.momentum,
+        rng=rng,
+    )
+    for number, parameters in trained:
         if number in kept:
-            save_file({"parameters": model.numpy()}, folder / f"model-{number:06d}.safetensors")
+            save_file({"parameters": parameters}, folder / f"model-{number:06d}.safetensors")
     return folder
 
 
