@@ -18,7 +18,7 @@ from coalmine.papers.canife.attack import Outcome, mean_of
 from coalmine.papers.canife.drawings import Line, lines
 from coalmine.papers.canife.families import FAMILIES, noises
 from coalmine.papers.canife.monitoring import Monitored, monitor
-from coalmine.papers.canife.tasks import DELTA, DRAWS, LEAST_GAP
+from coalmine.papers.canife.tasks import DELTA, DRAWS, LEAST_GAP, MOST_GAP
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, ResultPart, RowVerdict
 from coalmine.papers.kit.rules import RISK
@@ -52,7 +52,7 @@ def judged(family: Monitored, noise: float, rounds: list[Outcome]) -> ResultPart
     mean, _ = mean_of(rounds, "epsilon")
     spread = float(np.std([each["epsilon"] for each in rounds], ddof=1)) if len(rounds) > 1 else 0.0
     gap, place = theory / mean, {"task": family.key}
-    verdict: RowVerdict = "same shape" if gap >= LEAST_GAP else "differs"  # the noise is not the paper's, nor is the number
+    verdict: RowVerdict = "same shape" if LEAST_GAP <= gap <= MOST_GAP else "differs"
     exact = float(gaussian_epsilon(0.0, noise, 1.0, noise, DELTA))
     calibrated, _ = mean_of(rounds, "calibrated")
     rows = [
@@ -62,24 +62,28 @@ def judged(family: Monitored, noise: float, rounds: list[Outcome]) -> ResultPart
         PaperRow(f"{family.words}, one round, perfect canary", "", perfect.mean, perfect.std, None,
                  f"at most {perfect.ceiling:.2f} with 50 scores of each kind", {**place, "column": "perfect"}),
         PaperRow(f"{family.words}, gap to the theoretical {theory:.1f}", "4 - 5", gap, None, verdict,
-                 f"perfect canary {theory / perfect.mean:.1f}", {**place, "column": "gap"}),
+                 f"perfect canary {theory / perfect.mean:.1f}; the noise is not the paper's", {**place, "column": "gap"}),
         _known(family, rounds, exact),
     ]  # fmt: skip
     for name in ("health", "efficiency"):
         rows.append(PaperRow(f"{family.words}, {name}", "0.970 ± 0.098" if name == "health" else "", *_of(rounds, name), None,
                              "the paper's is of Sent140" if name == "health" else "", {**place, "column": name}))  # fmt: skip
-    return ResultPart(rows, (_check(family, rounds, exact),), (
+    return ResultPart(rows, _checks(family, rounds, exact), (
         "A perfect canary has the gap in the note, by 100 scores and delta = 1/100 alone; the rest is the canary's.",), {},
         {family.key: [{k: v for k, v in each.items() if k not in ("with", "without")} for each in rounds]})  # fmt: skip
 
 
-def _check(family: Monitored, rounds: list[Outcome], exact: float) -> PaperCheck:
-    """Intervals of 95 % hold the exact value in so many rounds that fewer would be chance in one of a thousand experiments."""
+def _checks(family: Monitored, rounds: list[Outcome], exact: float) -> tuple[PaperCheck, ...]:
+    """Intervals of 95 % hold the exact value in so many rounds that fewer would be chance in one of a thousand experiments.
+
+    Of fewer than three rounds no number is so unlikely: then there is no check.
+    """
     from scipy.stats import binom
 
+    least = int(binom.ppf(RISK, len(rounds), 0.95))
     holds = sum(each["known"]["low"] <= exact <= each["known"]["high"] for each in rounds)
     text = f"{family.words}: with the others known the interval holds the exact value in {holds} of {len(rounds)} rounds"
-    return PaperCheck(text, holds >= int(binom.ppf(RISK, len(rounds), 0.95)))
+    return (PaperCheck(text, holds >= least),) if least > 0 else ()
 
 
 def _of(rounds: list[Outcome], name: str) -> tuple[float, float]:
