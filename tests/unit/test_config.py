@@ -171,3 +171,10 @@ def test_the_fingerprint_is_of_what_changes_a_result():
     for change in ("run.seed=1", "privacy.delta=1e-6", "data.options.group=5", "run.reference=true"):
         assert fingerprint(told) != fingerprint(read_config("tiny", [change]))
     assert fingerprint(told) == fingerprint(Config.model_validate(told.model_dump()))
+
+
+def test_an_epsilon_of_user_inference_needs_protection():
+    with pytest.raises(ValueError, match=r"inference\.epsilon=4 needs DP"):
+        read_config("infer-chat", ["inference.epsilon=4"])
+    assert read_config("infer-chat", ["inference.epsilon=4", "inference.protection=user"]).inference.guesses == "tenth"
+    assert read_config("infer-chat", ["inference.guesses=12"]).inference.guesses == 12

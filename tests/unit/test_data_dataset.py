@@ -222,3 +222,19 @@ def test_importing_the_room_loads_numpy_alone():
     heavy = "torch", "h5py", "sklearn", "pyarrow", "scipy", "pandas"
     code = f"import coalmine.data, sys; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_very_many_users_are_told_apart_without_their_sizes(monkeypatch):
+    """Sizes of all of them would take minutes; what makes them is enough."""
+    from coalmine.data import dataset
+    from coalmine.data.synthetic import _Synthetic, synthetic_texts
+
+    few = synthetic_texts(20).identity
+    assert few[1] == synthetic_texts(20).sizes.tolist()
+    monkeypatch.setattr(dataset, "_MANY", 10)
+    monkeypatch.setattr(_Synthetic, "sizes", lambda *_: pytest.fail("sizes were counted"))
+    one, other, capped, fewer = (
+        synthetic_texts(20), synthetic_texts(20, seed=1), synthetic_texts(20).capped(3), synthetic_texts(20).first(15),
+    )  # fmt: skip
+    assert one.identity == synthetic_texts(20).identity
+    assert len({one.identity, other.identity, capped.identity, fewer.identity}) == 4

@@ -98,6 +98,20 @@ def test_every_kind_of_input_gives_the_same_groups(rows, tmp_path):
     assert list(open_grouped(tmp_path / "key").users) == ["ék"]
 
 
+def test_data_sets_of_hugging_face(rows, tmp_path):
+    """Whole, filtered, and streamed."""
+    datasets = pytest.importorskip("datasets")
+    users, texts, number = (list(each[:500]) for each in rows)
+    whole = datasets.Dataset.from_dict({"user": users, "text": texts, "number": number})
+    right, some = grouped(users, texts), [place for place in range(500) if place % 3]
+    given = {"whole": (whole, right), "streamed": (whole.to_iterable_dataset(num_shards=3), right)}
+    given["selected"] = whole.select(some), grouped([users[place] for place in some], [texts[place] for place in some])
+    for name, (source, groups) in given.items():
+        group_by_user(source, tmp_path / name, user="user", buckets=3)
+        data = open_grouped(tmp_path / name, text="text")
+        assert {user: list(data.texts_of(user)) for user in data.users} == groups
+
+
 def test_selections_are_those_of_data_in_memory(rows, table, tmp_path):
     group_by_user(table, tmp_path / "out", user="user")
     lazy, here = open_grouped(tmp_path / "out", text="text"), group_texts(*rows[:2])

@@ -10,6 +10,7 @@ anything: the same arguments give the same arrays. They compose from left to rig
     train, held_out = dataset.at_least(20).capped(100).split_users(0.1, seed=0)
 """
 
+import hashlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -25,6 +26,7 @@ from coalmine.data.iteration import FORMATS, columns_of, formatted
 from coalmine.data.users import IndexedUsers
 
 Rows = slice | IndexArray  # which of a user's examples: the first ones as a slice, else increasing positions
+_MANY = 100_000  # users above whom sizes are not looked at where a source has a fingerprint of its own
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 Self = TypeVar("Self", bound="Federated[Any]")
@@ -131,6 +133,9 @@ class Federated(Generic[T]):
         """What tells this data set from others without loading it: users and sizes, or the fingerprint of a store."""
         if isinstance(self.users, IndexedUsers):
             return self.users.digest, getattr(self.source, "digest", self.name), self.selections
+        if len(self.users) > _MANY and (digest := getattr(self.source, "digest", None)) is not None:
+            names = hashlib.sha256("\n".join(self.users).encode("utf-8", "surrogatepass")).hexdigest()
+            return names, digest, self.selections
         return self.users, self.sizes.tolist()
 
     @cached_property

@@ -32,6 +32,11 @@ class _Synthetic:
     def users(self) -> tuple[str, ...]:
         return tuple(f"user {number:06d}" for number in range(self.count))
 
+    @property
+    def digest(self) -> str:
+        """A fingerprint: these users follow from two numbers."""
+        return f"synthetic {self.count} {self.seed}"
+
     @cached_property
     def _frequencies(self) -> Array:
         return np.cumsum(1.0 / np.arange(1, WORDS + 1)) / np.sum(1.0 / np.arange(1, WORDS + 1))

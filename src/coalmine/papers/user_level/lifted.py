@@ -23,4 +23,6 @@ def reproduce(ask: Ask) -> PaperResult:
     """All parts, or the one that is asked for."""
     parts = ask.parts(gaussian=gaussian, fashion=fashion, bias=bias, debug=debug)
     title = "Lifted audits: k canaries in each of n models, separate runs with and without, 95 % confidence"
+    if ask.part == "debug":
+        title = "What it takes to show a bug of the batch size: claimed epsilon 0.21, shown above 2.79 at confidence 1 - 1e-8"
     return PaperResult.of(ask.named("lifted"), title, parts, error="standard error over seeds")

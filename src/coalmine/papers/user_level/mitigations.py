@@ -233,7 +233,10 @@ def secrets(ask: Ask) -> ResultPart:
         PaperCheck(f"without DP a secret of {last} times is known: exposure {plain:.1f}", plain > 0.9 * most),
         PaperCheck(f"with user-level DP at epsilon 4 it is not: exposure {private:.1f}", private < chance + 1),
     )
-    note = f"Largest possible exposure {most:.1f}; a model that knows nothing of a secret has {chance:.2f} on average."
+    note = (
+        f"Largest possible exposure {most:.1f}; a model that knows nothing of a secret has {chance:.2f} on average, or less "
+        "where candidates are as likely as the secret: ties count against it."
+    )
     about = ask.about(seeds=seeds, candidates=CANDIDATES, secrets_of_a_seed=len(TIMES) * SECRETS)
     return ResultPart(rows, checks, notes=(note,), about=about)
 
@@ -283,5 +286,5 @@ def _draw_exposure(rows: Sequence[PaperRow]) -> Any:
         axes.minorticks_off()
         axes.set_xlabel("times that a user repeats a secret")
         axes.set_title("exposure, bits")
-        axes.legend(loc="upper left", fontsize=6)
+        axes.legend(loc="center right", fontsize=6)
     return figure

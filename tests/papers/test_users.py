@@ -1,0 +1,56 @@
+"""Experiments about users and many models: canaries that are examples, numbers of models, noise for users."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import beta, norm
+
+from coalmine import ExamplePoisson, claim
+from coalmine._random import stream
+from coalmine.papers.user_level import lifted_canaries, lifted_debug
+from coalmine.papers.user_level.mitigations import DELTA, WAYS, Way
+
+CLASSES, PIXELS = 3, 4
+
+
+@pytest.mark.parametrize("kind", ["mislabelled", "crafted"])
+def test_an_example_s_gradient_is_clipped_and_its_score_is_an_inner_product(kind):
+    rng = stream(0, "examples as canaries", kind)
+    images = np.concatenate([3 * rng.standard_normal((20, PIXELS)), np.ones((20, 1))], axis=1)
+    labels = rng.integers(0, CLASSES, 20)
+    made = lifted_canaries.make(kind, stream(1, kind), 6, images, labels, CLASSES)
+    weights, seen = (rng.standard_normal((CLASSES, PIXELS + 1)) for _ in range(2))
+    together, scores = made.at(weights), made.score(seen)
+    total, unclipped = np.zeros_like(weights), 0
+    for image, label, score in zip(made.images, made.labels, scores, strict=True):
+        outputs = weights @ image
+        chance = np.exp(outputs) / np.exp(outputs).sum()
+        gradient = np.outer(np.eye(CLASSES)[label] - chance, image)
+        length = np.linalg.norm(gradient)
+        total, unclipped = total + gradient * min(1, 1 / length), unclipped + (length < 1)
+        assert score == pytest.approx((gradient * seen).sum() / length, rel=1e-5)
+    assert together == pytest.approx(total, rel=1e-5) and unclipped < 6
+    if kind == "mislabelled":
+        own = [np.flatnonzero((images == image).all(axis=1))[0] for image in made.images]
+        assert np.all(labels[own] != made.labels)
+
+
+def test_numbers_of_models_by_exact_limits():
+    """The bound of expected counts at one threshold, by scipy's beta law; and the smallest number has it, one less has not."""
+    gap, n = 2.0, 5000
+    found, alarms = math.floor(n * norm.cdf(gap - gap)), math.ceil(n * norm.cdf(-gap))
+    miss = (1 - lifted_debug.CONFIDENCE) / 2
+    low, high = beta.ppf(miss, found, n - found + 1), beta.isf(miss, alarms + 1, n - alarms)
+    assert lifted_debug._exact(gap, n) >= math.log((low - lifted_debug.DELTA) / high) - 1e-9
+    needed = lifted_debug.smallest(lambda count: lifted_debug._exact(gap, count), 10**6)
+    assert lifted_debug._exact(gap, needed) > lifted_debug.SHOWN
+    assert lifted_debug._exact(gap, needed * 98 // 100) <= lifted_debug.SHOWN
+    assert lifted_debug.smallest(lambda count: 1.0, 10**4) is None
+
+
+def test_the_noise_of_examples_is_accounted_for_users():
+    """A user with three texts moves the sum by three clip norms: the accountant of sampled examples says the same."""
+    noise = Way(cap=3, protection="example", epsilon=4.0).noise()
+    assert claim(ExamplePoisson(1.0, 1, 3), noise_multiplier=noise, delta=DELTA).epsilon == pytest.approx(4.0, rel=2e-3)
+    assert Way(protection="user").noise() == 0.0 and WAYS["nothing"].claim == "none"
