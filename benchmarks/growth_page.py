@@ -152,15 +152,16 @@ ROWS = (  # of the list of what was to be changed: what it was, which measuremen
 
 def table(found: dict) -> list[str]:
     """A row for every measurement, by what was to be changed."""
-    lines = ["| before | measurement | before | after | load |", "|---|---|---|---|---|"]
+    lines = ["| what it was | measurement | before | commit of before | after | load |", "|---|---|---|---|---|---|"]
     for title, part, keys in ROWS:
         of_it = {name: row for name, row in found["measured"].items() if name.split()[0] == part}
         if not of_it:
-            lines.append(f"| {title} | `{part}` | not measured | not measured | |")
+            lines.append(f"| {title} | `{part}` | not measured | | not measured | |")
         for name, row in sorted(of_it.items(), key=lambda item: [int(word) for word in item[0].split()[1:]]):
             load = row["machine"]["load_at_the_start"] if "machine" in row else None
             cells = [shown({version: only(row.get(version), keys)}, version) for version in ("before", "after")]
-            lines.append(f"| {title} | `{name}` | {cells[0]} | {cells[1]} | {load[0] if load else ''} |")
+            commit = row.get("before_note") or row.get("before_commit") or "not recorded" if "before" in row else ""
+            lines.append(f"| {title} | `{name}` | {cells[0]} | {commit} | {cells[1]} | {load[0] if load else ''} |")
             title = ""
     return lines
 
