@@ -9,7 +9,7 @@ Helpers that look at a carrier and give back a number, a sentence or a drawing a
 carrier comes in and a carrier goes out. A return is a carrier that comes back to the trainer and is handed on by it.
 
     0d7ec67, before there was one audit    15 modules of 11 packages, 31 hops, 2 returns to the trainer
-    with one audit                         16 modules of 7 packages, 33 hops, no return
+    with one audit                         15 modules of 7 packages, 30 hops, no return
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from typing import Any
 import conformance
 from coalmine.contracts import plain
 from coalmine.contracts.finding_sentences import finding
+from coalmine.contracts.sentences import view_name
 from coalmine.progress import track
 from coalmine.report.digits import number
 from coalmine.report.style import BLUE, GREEN, MUTED, ORANGE, drawing, house_style, svg
@@ -90,7 +91,7 @@ def tables(exam: Study) -> dict[str, str]:
             caught(row),
             number(row.claim),
             number(row.bound),
-            f"{row.papers[0].method}, {row.view}",
+            f"{row.papers[0].method}, {view_name(row.view)}",
             f"{row.located} of {row.violated} name `{row.where}`" if row.where else "",
             false(row),
         )
@@ -233,13 +234,15 @@ def main() -> None:
     }
     RESULTS.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     write_page(exam, checked, config.output, work, numbers["canaries_alone"])
+    if config.power:  # else the curve is as it was
+        (config.output.parent / "zoo-power.svg").write_text(power_figure(), encoding="utf-8")
     if first:
         (config.output.parent / "zoo.html").write_text(page(Study(exam.rows, tuple(first))), encoding="utf-8")
     raise SystemExit(0 if exam.passed and all(point.agrees for point in checked) else 1)
 
 
 def write_page(exam: Study, checked: list[Point], output: Path, work: float, alone: dict[str, Any]) -> None:
-    """The page and its figure."""
+    """The page."""
     runs = {kind: [len(row.papers) for row in exam.rows if (row.canaries is None) is kind] for kind in (True, False)}
     before = [row for row in alone["rows"] if row["kind"] == "correct"]
     known = {**tables(exam), **power_tables(checked), "CODE": bugs()}
@@ -254,11 +257,11 @@ def write_page(exam: Study, checked: list[Point], output: Path, work: float, alo
     for name, value in known.items():
         text = text.replace(f"@{name}@", value)
     output.write_text(text, encoding="utf-8")
-    (output.parent / "zoo-power.svg").write_text(power_figure(), encoding="utf-8")
 
 
 def range_of(counts: list[int]) -> str:
-    return f"{counts[0]}" if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
+    """As "20", or "5 to 6" where the study was stopped on its way."""
+    return f"{min(counts, default=0)} to {max(counts, default=0)}" if len(set(counts)) > 1 else f"{max(counts, default=0)}"
 
 
 if __name__ == "__main__":
