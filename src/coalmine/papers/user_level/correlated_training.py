@@ -32,7 +32,9 @@ DELTA = 1e-5
 MOST_BANDS = 48  # so that checkpoints of a million parameters stay below 512 MB
 QUICK_METHODS = ("independent", "banded", "blt", "toeplitz")
 QUICK_GRID = ((1.0, 0.0), (0.3, 0.9), (1.0, 0.9))
-_NO_MOMENTUM = ("mechanism.momentum=0.0",)  # of the server, that a strategy is found for: one for the whole grid
+_NO_MOMENTUM: tuple[str, ...] = (
+    "mechanism.momentum=0.0",
+)  # of the server, that a strategy is found for: one for the whole grid
 _WRONG = {"VIOLATED", "DEVIATES"}
 
 
