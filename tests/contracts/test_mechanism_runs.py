@@ -9,7 +9,8 @@ import pytest
 import toys
 
 import coalmine
-from coalmine.contracts import Clip, Description, Noise
+from coalmine.audit.spec import AuditSpec
+from coalmine.contracts import Clip, Description, Noise, Opaque
 from coalmine.errors import NonFiniteError
 from coalmine.mechanisms import Gaussian, registry
 from coalmine.training import resume, run
@@ -67,7 +68,8 @@ def test_others_are_the_parts_of_the_clients_without_their_noise():
 
 MODULE = '''
 from dataclasses import dataclass
-from coalmine.contracts import Clip, Description, Noise
+from coalmine.audit.spec import AuditSpec
+from coalmine.contracts import Clip, Description, Noise, Opaque
 from coalmine.mechanisms import Gaussian
 
 @dataclass(frozen=True)
@@ -309,14 +311,19 @@ def test_a_subclass_that_only_overrides_what_scripts_override_keeps_working(tmp_
 
 
 def test_statements_that_take_the_noise_for_new_are_made_of_whitened_rows_or_not_at_all(tmp_path):
-    """Given the past, correlated noise has a mean: the epsilon so far is that of whitened rows; the anytime bound refuses."""
+    """Given the past, correlated noise has a mean: the epsilon so far is that of whitened rows."""
     config = read_config("tiny", ["participation.rounds=4", "run.workers=1", "run.evaluate_every=0", "canaries.pool=40"])
-    mechanism = toys.Correlated(1.0, 0.5)
-    finished = run(config, tmp_path / "run", mechanism=mechanism, secret_seed=1, quiet=True)
+    config = changed(config, ["audit.bound=anytime"])
+    finished = run(config, tmp_path / "run", mechanism=toys.Correlated(1.0, 0.5), secret_seed=1, quiet=True)
     assert finished.result.verdict.word != "VIOLATED"
+    bound = finished.result.bounds[0]
+    assert bound.key == "anytime" and bound.valid and bound.epsilon <= finished.result.claim.epsilon
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
     assert len(events) == 4 and all(event["epsilon_measured"] <= event["epsilon_claimed"] for event in events)
-    for name in ("audit.bound=anytime", 'audit.also=["anytime"]'):
-        with pytest.raises(ValueError, match="correlated over rounds"):
-            run(changed(config, [name]), tmp_path / "refused", mechanism=mechanism, secret_seed=1, quiet=True)
-    assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.parametrize("how", [{"bound": "anytime"}, {"also": ("anytime",)}])
+def test_the_bound_for_any_time_is_refused_where_nobody_knows_how_to_whiten(how):
+    said = Description(Clip(1.0), Noise(1.0, 1.0, rounds=Opaque("two-tap", {"coupling": 0.8})))
+    with pytest.raises(ValueError, match="correlated over rounds in a way that its description does not say; use 'band'"):
+        AuditSpec(1e-5, **how).check_noise(said)

@@ -57,7 +57,7 @@ def test_every_method_has_the_same_grid_and_the_epsilon_that_its_row_states(made
     assert all(not made.asked[name].canaries.pool for name in tried)
     audited = [name for name, config in made.asked.items() if config.canaries.pool]
     assert len(audited) == 3 * len(study.QUICK_METHODS) and all(name.endswith("-run0") for name in audited)
-    for name in ("correlated-chat-eps2-banded-run0", "correlated-chat-eps16-toeplitz-run1"):
+    for name in ("correlated-chat-eps2-banded-run0", "correlated-chat-eps16-toeplitz-run1", "correlated-chat-eps2-blt-run2"):
         config = made.asked[name]
         assert (config.server.learning_rate, config.server.momentum) == BEST
         job = federation(config, task_of(config), 0)

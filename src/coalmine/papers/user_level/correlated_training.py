@@ -32,6 +32,9 @@ DELTA = 1e-5
 MOST_BANDS = 48  # so that checkpoints of a million parameters stay below 512 MB
 QUICK_METHODS = ("independent", "banded", "blt", "toeplitz")
 QUICK_GRID = ((1.0, 0.0), (0.3, 0.9), (1.0, 0.9))
+_NO_MOMENTUM: tuple[str, ...] = (
+    "mechanism.momentum=0.0",
+)  # of the server, that a strategy is found for: one for the whole grid
 _WRONG = {"VIOLATED", "DEVIATES"}
 
 
@@ -109,15 +112,15 @@ def _methods(ask: Ask, own: Family, names: tuple[str, ...], *, small: bool) -> t
     """The methods that fit, and a note for each that does not."""
     task, found, notes = load_task(own.config(ask, "independent", (), small)), {}, []
     for method in names:
-        options: tuple[str, ...] = ()
+        options = _NO_MOMENTUM  # not that of the preset: what is accounted must be what runs
         try:
             job = federation(own.config(ask, method, options, small), task, 0)
             strategy: Any = getattr(job.mechanism, "strategy")  # noqa: B009
             if method == "banded" and strategy.bands > MOST_BANDS:
-                options = (f"mechanism.bands={MOST_BANDS}",)
+                options = (*options, f"mechanism.bands={MOST_BANDS}")
             if method == "toeplitz":
-                options = (f"mechanism.damping={_damping(job)!r}",)
-            if options:
+                options = (*options, f"mechanism.damping={_damping(job)!r}")
+            if options != _NO_MOMENTUM:
                 job = federation(own.config(ask, method, options, small), task, 0)
         except ValueError as error:
             notes.append(f"{own.title}: {method} is left out. {error}")
@@ -173,14 +176,13 @@ def _noise(made: Made, epsilon: float) -> float:
 
 
 def _setting(made: Made, noise: float, rate: float, momentum: float) -> tuple[str, ...]:
-    """Noise and server. A strategy is made for no momentum: the same one for the whole grid."""
+    """Noise and server."""
     return (
         *made.options,
         f"privacy.delta={DELTA!r}",
         f"mechanism.noise_multiplier={noise!r}",
         f"server.learning_rate={rate!r}",
         f"server.momentum={momentum!r}",
-        "mechanism.momentum=0.0",
     )
 
 
