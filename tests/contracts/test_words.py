@@ -315,19 +315,9 @@ STREAMS = {
     "training.trials": ["noise of a trial", "trial"],
     "training.work": ["noise of a client", "order of examples"],
     "zoo.noise": ["worker"],
+    "zoo.records": ["coins of records", "record", "records of the zoo"],
     "zoo.shape": ["again", "laplace"],
-    "zoo.water_filling": [
-        "batch",
-        "coins of records",
-        "noise",
-        "noise",
-        "noise",
-        "record",
-        "records of the zoo",
-        "water",
-        "weights",
-        "weights",
-    ],
+    "zoo.water_filling": ["batch", "noise", "noise", "noise", "water", "weights", "weights"],
 }
 MAKERS = {"stream", "streams", "secret", "lots", "normals"}
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from coalmine import _validate
 from coalmine.canaries.aimed import Aim
@@ -139,12 +139,20 @@ class Whitened(Threat):
         values = np.where(there, projections.inner[:, members], 0.0).sum(axis=0) / self._unit(there)
         none = np.zeros(0, np.int64)
         return table(
-            self, self.statistic, projections, schedule, members=members, values=values, law=None, columns=none, unused=none
-        )  # fmt: skip
+            self,
+            self.statistic,
+            projections,
+            schedule,
+            members=members,
+            values=values,
+            law=None,
+            columns=none,
+            unused=np.zeros(0),
+        )
 
     @staticmethod
-    def _unit(presence: Array) -> Array:
-        return np.sqrt(presence.sum(axis=0))
+    def _unit(presence: NDArray[np.bool_]) -> Array:
+        return np.asarray(np.sqrt(presence.sum(axis=0)))
 
     def visible(self, hiding: Hiding) -> Visible:
         """From the gaps of every round: noise too small by a factor in all directions makes them larger by it."""
@@ -165,5 +173,5 @@ class LikelihoodRatio(Whitened):
     statistic: ClassVar[str] = "likelihood ratio"
 
     @staticmethod
-    def _unit(presence: Array) -> Array:
+    def _unit(presence: NDArray[np.bool_]) -> Array:
         return np.ones(presence.shape[1])

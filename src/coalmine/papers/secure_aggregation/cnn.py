@@ -47,7 +47,7 @@ class Network:
     def accuracy(self, parameters: Array) -> float:
         """Share of right predictions on the test images."""
         found = self._trainer.evaluate(parameters.astype(np.float32), self._examples(self.test, 0))
-        return found.correct / max(found.counted, 1)
+        return float(found.correct / max(found.counted, 1))
 
     @cached_property
     def _trainer(self) -> Any:
