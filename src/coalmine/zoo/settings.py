@@ -159,6 +159,7 @@ SETTINGS = {
                 "crafting.canaries=32",
                 "crafting.draws=4",
                 "crafting.pool=40",
+                "crafting.options={iterations=100}",
             ),
         ),
         Setting("chat", "a character LSTM on chats, whose writers have 20 to 100 utterances; known others", _CHAT),
