@@ -18,7 +18,9 @@ from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import read_config
 from coalmine.training.crafted_round import CraftedRound
 from coalmine.training.crafted_run import CraftedRun
-from coalmine.training.crafting import Measuring, design_for
+from coalmine.training.crafted_statements import whole_training
+from coalmine.training.crafting import Measuring, design_for, how_of
+from coalmine.training.facts import counted
 from coalmine.training.mock_clients import mock_clients
 from coalmine.workers import Workers
 from coalmine.zoo import BUGS, SETTINGS, audit_once
@@ -158,33 +160,25 @@ def test_what_a_canary_leaves_in_others_is_seen_in_a_running_round():
 
 
 def test_momentum_that_is_kept_is_missed_without_data_canaries():
-    bug = BUGS["momentum-kept"]
-    missed = audit_once(SETTINGS["once"], bug, 0)
+    """With them, `tests/zoo` has it VIOLATED."""
+    missed = audit_once(SETTINGS["once"], BUGS["momentum-kept"], 0)
     assert missed.verdict.word == "CONSISTENT" and not missed.conformance.deviations
-    seen = audit_once(SETTINGS["crafted"], bug, 0)
-    assert (seen.verdict.word, seen.setting["view"]) == ("VIOLATED", "crafted-canaries")
-    assert seen.conformance.finding("trained-alone").deviates
 
 
-def test_published_draws_count_in_the_claim_of_clients(finished, tmp_path):
-    inside = finished["frozen"][0]
-    assert inside.training["epsilon_of_clients"] == pytest.approx(inside.training["crafted"]["frozen_draws"]["epsilon"])
-    outside = run(config("mode=frozen", "release=published"), tmp_path / "run", secret_seed=3, quiet=True)
+def test_published_draws_count_in_the_claim_of_clients(finished):
+    inside = finished["frozen"][0].training
+    draws = inside["crafted"]["frozen_draws"]
     expected = float(coalmine.gaussian_epsilon(0, 1, 2 * 5**0.5, 1, 1e-5))  # once, and in 2 draws of 2 rounds
-    assert outside.training["epsilon_of_clients"] == pytest.approx(expected, rel=1e-6)
-    assert inside.training["crafted"]["frozen_draws"]["if_published"] == pytest.approx(expected, rel=1e-6)
-    assert outside.training["model_sha256"] == inside.training["model_sha256"]
+    assert draws["if_published"] == pytest.approx(expected, rel=1e-6)
+    assert inside["epsilon_of_clients"] == pytest.approx(draws["epsilon"])
+    outside = counted(inside, {"crafted": {**inside["crafted"], "frozen_draws": {**draws, "release": "published"}}})
+    assert outside["epsilon_of_clients"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_poisson_sampling_has_a_composed_bound(tmp_path):
-    changes = [
-        "participation.pattern=poisson",
-        "participation.cohort_size=24",
-        "participation.rounds=2",
-        "participation.epochs=1",
-    ]
-    told = read_config("tiny", [*SMALL[2:], *changes[:3], "crafting.mode=frozen", "crafting.canaries=64"])
-    composed = run(told, tmp_path / "run", secret_seed=3, quiet=True).training["crafted"]["composed"]
+def test_poisson_sampling_has_a_composed_bound(finished):
+    told = read_config("tiny", ["participation.pattern=poisson", "participation.cohort_size=24", "participation.rounds=2"])
+    rounds = finished["frozen"][0].training["crafted"]["rounds"]
+    composed = whole_training(federation(told, load_task(told), 5), rounds, delta=1e-5, confidence=0.95)
     assert 0 < composed["bound"]["epsilon"] <= composed["bound_if_constant"]["epsilon"]
     assert "Poisson sampling" in " ".join(composed["bound"]["assumptions"])
 
@@ -218,7 +212,11 @@ def test_crafting_needs_an_audit_and_noise(tmp_path):
         run(silent, tmp_path / "run", secret_seed=1, quiet=True)
 
 
-def test_a_public_data_set_may_be_the_pool(tmp_path):
-    changes = ["mode=frozen", "pool_source=digits", "pool_options={group=10}"]
-    found = run(config(*changes), tmp_path / "run", secret_seed=3, quiet=True)
-    assert found.training["crafted"]["rounds"][0]["design"]["efficiency"] > 0.5
+def test_a_public_data_set_may_be_the_pool():
+    told = config("mode=frozen", "pool_source=digits", "pool_options={group=10}")
+    job = federation(told, load_task(told), 5)
+    mock = mock_clients(job, 20, how_of(told, job).foreign)
+    assert len(mock.pool) == 20 and len(mock.users) == 20  # only the judges are users of the training
+    assert (
+        design_for(job, job.start(), 0, Measuring(4, options=coalmine.Crafting(iterations=5)), mock).metrics["reach"].size == 4
+    )

@@ -169,8 +169,14 @@ def trained_alone(apart: float, contributions: int, number: int) -> Finding:
 
 
 def by_law_or_held_out(scores: Scores) -> Scores:
-    """The scores with the law of the measured noise; without it where the held-out scores contradict it.
+    """The scores with the law of the measured noise, if the held-out scores do not contradict it.
 
-    Then noise is not the same in all directions, or not normal, and only the held-out scores may speak.
+    If they do, what is left in the canaries' directions is not what is left beside them, and its scale is measured on the
+    held-out scores; if these are not normal either, only they themselves may speak.
     """
-    return replace(scores, null=None) if contradicts_null(scores) else scores
+    held_out = scores.held_out_values
+    if not contradicts_null(scores):
+        return scores
+    spread = float(np.sqrt(np.mean(np.square(held_out))))
+    wider = replace(scores, null=GaussianNull(spread, directions=held_out.size) if spread > 0 and held_out.size > 1 else None)
+    return replace(scores, null=None) if contradicts_null(wider) else wider

@@ -178,16 +178,17 @@ def _name(number: int, kind: str) -> str:
 
 
 def _pooled(tables: list[Scores]) -> Scores:
-    """One table of all measured rounds; of their measured scales, the one of the fewest directions counts."""
+    """One table of all measured rounds; the widest of their laws counts, and the fewest directions."""
     labels = {name: np.concatenate([each.labels[name] for each in tables]) for name in tables[0].labels}
     known = all(each.null is not None for each in tables)
-    directions = [each.null.directions for each in tables if each.null is not None]  # type: ignore[attr-defined]
+    laws: list[Any] = [each.null for each in tables]
+    null = GaussianNull(max(each.spread for each in laws), directions=min(each.directions for each in laws)) if known else None
     found = replace(
         tables[0],
         value=np.concatenate([each.value for each in tables]),
         inserted=np.concatenate([each.inserted for each in tables]),
         labels=labels,
-        null=GaussianNull(1.0, directions=min(directions)) if known else None,
+        null=null,
     )
     return by_law_or_held_out(found)
 

@@ -83,7 +83,7 @@ class Measured:
             "estimate": {"epsilon": estimate.epsilon, "low": estimate.low, "high": estimate.high},
             "bound": {"epsilon": bound.epsilon, "valid": bound.valid, "ceiling": bound.ceiling},
             "gaussian_bound": {"epsilon": shape.epsilon, "valid": shape.valid, "mu": shape.details["mu"]},
-            "null": "law of the measured noise" if measured else "held-out scores",
+            "null": self.scores.null.name if self.scores.null is not None else "held-out scores",
             "assumptions": [*bound.assumptions, *([NOISE_ASSUMPTION] if measured else [])],
             "violated": bool(bound.valid and bound.epsilon > self.claimed),
             "printed": self._printed(),

@@ -160,6 +160,7 @@ SETTINGS = {
                 "crafting.canaries=32",
                 "crafting.draws=4",
                 "crafting.pool=40",
+                "crafting.options={iterations=100}",
             ),
         ),
         Setting(
