@@ -113,5 +113,18 @@ def test_cohorts_alarm_no_more_often_than_they_say(pattern):
             assert (values <= level).sum() <= binom.ppf(1 - FALSE_ALARM, 300, level)
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_cohorts_of_just_the_mean_size_are_no_deviation(rounds):
+    """Three Poisson cohorts of exactly 50 of 200 happen once in 3,600 runs, one in fifteen."""
+    check = tuple(each for each in CHECKS if each.key == "cohorts")
+    pattern = Poisson(0.25, rounds)
+    subject = Subject(Description(Clip(1.0), Noise(0.5, 0.5)), 10, participation=pattern, population=200, rounds=rounds)
+    battery = Battery(subject, check)
+    for seen in rounds_of(subject, 7_500_000_000):
+        cohort = stream(7_500_000_000, "of the mean", seen.round).permutation(200)[:50]
+        battery.observe(replace(seen, cohort=cohort))
+    assert battery.conclude().finding("cohorts").p_value > 1e-3
+
+
 def test_every_sentence_but_the_quantile_was_tested(findings):
     assert set(findings[0]) == {check.key for check in CHECKS} - {"quantile-noise"}

@@ -171,8 +171,12 @@ def _by_chance(memory: Memory, sampling: Sampling, population: int, rounds: floa
         tails.append(Tail(min(1.0, 2 * min(fewer, more)), "less" if more < fewer else "more", "clients over all rounds"))
         mean, variance = population * rate, population * rate * (1 - rate)
         if variance >= _ENOUGH:
-            spread = (squares - 2 * mean * places + rounds * mean**2) / variance
-            tails.append(_scaled(spread, rounds, 2 + (1 - 6 * rate * (1 - rate)) / variance, "sizes of cohorts"))
+            spread = max(squares - 2 * mean * places + rounds * mean**2, 0.0)
+            # sizes are whole numbers, all of which may be the mean: for the lower tail each is half a client farther off
+            nearest = spread + math.sqrt(rounds * spread) + rounds / 4
+            scale = 1 + (1 - 6 * rate * (1 - rate)) / (2 * variance)
+            lower, upper = (chi_square(each / variance / scale, rounds / scale) for each in (nearest, spread))
+            tails.append(Tail(min(1.0, 2 * min(lower[0], upper[1])), "unknown", "sizes of cohorts"))
             sizes = by_round.full(memory["by_round"])  # those of several rounds are one of as many times the clients
             tails += _over_time(sizes[:, 0], population * int(sizes[0, 1]), rate)
     return [*tails, *_by_client(memory, rate, population, rounds, fixed), *_overlaps(memory, rate, population, rounds, fixed)]
