@@ -46,8 +46,8 @@ from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
 from coalmine.training.guests import NOBODY, Guests
+from coalmine.training.inserted import ENOUGH, InsertedCanaries
 from coalmine.training.known_noise import KnownNoise
-from coalmine.training.planting import ENOUGH, Planting
 from coalmine.training.trials import Trials
 from coalmine.training.work import ClientBatch, Evaluate, Outcome, Work, summed
 from coalmine.workers import Workers
@@ -127,11 +127,11 @@ class Federation:
         return replace(self, mechanism=self.mechanism.without_noise(), canary_setup=None)
 
     @cached_property
-    def _planting(self) -> Planting | None:
+    def _inserted(self) -> InsertedCanaries | None:
         if self.canary_setup is None:
             return None
         groups = self.model.groups
-        return Planting(self.canary_setup, self.mechanism, self.described, groups, self.secret, self._noise_of_clients)
+        return InsertedCanaries(self.canary_setup, self.mechanism, self.described, groups, self.secret, self._noise_of_clients)
 
     @cached_property
     def _group_size(self) -> int:
@@ -179,8 +179,8 @@ class Federation:
         counted = total.count, total.unclipped
         compared = [Compared(*row) for outcome in outcomes for row in outcome.compared.tolist()]
         own, looked_at = np.empty(0), list[Compared]()
-        if self._planting is not None:
-            own, looked_at = self._planting.plant(total, taking_part, public, compared)
+        if self._inserted is not None:
+            own, looked_at = self._inserted.plant(total, taking_part, public, compared)
         planted = total.without_noise()  # what was summed, before the code under audit has the sum in its hands
         planted -= clients
         contributors, passed = total.count, total.unclipped

@@ -29,7 +29,7 @@ _PIECE = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
-class Planting:
+class InsertedCanaries:
     """Of one training; all chance is its secret."""
 
     setup: CanarySetup
@@ -87,16 +87,16 @@ class Planting:
 
     def _send(self, total: FixedPointSum, index: int, public: Public) -> tuple[float, Compared | None, bool]:
         """One canary through the code of a client: its own inner product, beside its clip, and whether it is as said."""
-        setup, reach = self.setup, self.setup.canary_norm * public.clip_norm
+        setup, sent_norm = self.setup, self.setup.canary_norm * public.clip_norm
         sent = setup.canaries.update(index)
-        sent *= np.float32(reach / setup.canaries.norm)
+        sent *= np.float32(sent_norm / setup.canaries.norm)
         secret = partial(self.secret, "noise of a canary", public.round, index) if self.noise_of_clients else None
         contribution = contribute(self.mechanism, sent.copy(), public, setup.examples, secret)
         total.add(contribution)
         compared = look(self.described, sent, contribution, public, self.groups, canary=True)
         added = contribution.vector if contribution.without_noise is None else contribution.without_noise
         said = contribution.without_noise is None and compared is not None and compared.difference <= _ROUNDING
-        return _inner(sent, added) / reach, compared, said
+        return _inner(sent, added) / sent_norm, compared, said
 
 
 def _inner(first: Vector, second: Vector) -> float:

@@ -14,7 +14,7 @@ from coalmine.contracts import Compared, Contribution, Public
 from coalmine.mechanisms.gaussian import Gaussian, normals
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.participation import Once, Poisson
-from coalmine.training.planting import ENOUGH, Planting
+from coalmine.training.inserted import ENOUGH, InsertedCanaries
 
 DIM = 600
 CLIPPED, SHORT = Compared(3.0, 1.0, 0.0), Compared(0.4, 0.4, 0.0)
@@ -48,7 +48,7 @@ def planting(pattern, rounds, pool=500, mechanism=Counting, **how):
     schedule = Schedule.draw(pattern, pool=pool, rounds=rounds, secret_seed=1)
     setup = CanarySetup(TransformCanaries(DIM, pool, secret_seed=1), schedule, **how)
     used = mechanism(1.0, 1.0)
-    return Planting(setup, used, used.describe(), {}, partial(stream, 5))
+    return InsertedCanaries(setup, used, used.describe(), {}, partial(stream, 5))
 
 
 def plant_all(plants, clients=(CLIPPED,)):
@@ -78,7 +78,7 @@ def test_few_canaries_are_all_sent():
 
 def test_which_ones_depends_on_the_secret_alone():
     first = planting(Poisson(0.2, 50), 50)
-    other = Planting(first.setup, first.mechanism, first.described, {}, partial(stream, 6))
+    other = InsertedCanaries(first.setup, first.mechanism, first.described, {}, partial(stream, 6))
     assert first._chosen[1].tolist() == planting(Poisson(0.2, 50), 50)._chosen[1].tolist() != other._chosen[1].tolist()
 
 
