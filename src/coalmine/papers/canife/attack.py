@@ -150,7 +150,7 @@ def draw(here: Ground, crafted: Crafted, attack: Attack, x: Array, what: str = "
     own, rng = float(frozen.own[0, 0]), frozen.federation.secret("cohorts and coins")
     values, coins = np.empty(attack.draws), rng.random(attack.draws) < 0.5
     for number, coin in enumerate(coins):
-        noise = frozen.draw(number, np.array([coin]))[0][0] if attack.noise else 0.0
+        noise = float(crafted.directions.project(frozen.draw(number, np.array([coin])))[0]) if attack.noise else 0.0
         values[number] = own * coin + float(x[rng.integers(x.size, size=attack.cohort)].sum()) + noise
     return Scores(values, coins, assignment="coins")
 

@@ -62,14 +62,15 @@ def judged(family: Monitored, noise: float, rounds: list[Outcome]) -> ResultPart
         PaperRow(f"{family.words}, one round, perfect canary", "", perfect.mean, perfect.std, None,
                  f"at most {perfect.ceiling:.2f} with 50 scores of each kind", {**place, "column": "perfect"}),
         PaperRow(f"{family.words}, gap to the theoretical {theory:.1f}", "4 - 5", gap, None, verdict,
-                 f"perfect canary {theory / perfect.mean:.1f}; the noise is not the paper's", {**place, "column": "gap"}),
+                 f"perfect canary {theory / perfect.mean:.1f}", {**place, "column": "gap"}),
         _known(family, rounds, exact),
     ]  # fmt: skip
     for name in ("health", "efficiency"):
         rows.append(PaperRow(f"{family.words}, {name}", "0.970 ± 0.098" if name == "health" else "", *_of(rounds, name), None,
                              "the paper's is of Sent140" if name == "health" else "", {**place, "column": name}))  # fmt: skip
     return ResultPart(rows, _checks(family, rounds, exact), (
-        "A perfect canary has the gap in the note, by 100 scores and delta = 1/100 alone; the rest is the canary's.",), {},
+        "A perfect canary has the gap in the note, by 100 scores and delta = 1/100 alone; the rest is the canary's. The noise "
+        "is not the paper's: the gap grows with the theoretical value.",), {},
         {family.key: [{k: v for k, v in each.items() if k not in ("with", "without")} for each in rounds]})  # fmt: skip
 
 
