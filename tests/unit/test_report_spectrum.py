@@ -7,7 +7,7 @@ from coalmine.report.style import svg
 
 
 def test_water_ground_and_canaries_are_drawn():
-    text = svg(water_and_ground([4.0, 1.0, 0.1, 0.0], 0.5, canaries=[3]))
+    text = svg(water_and_ground([4.0, 1.0, 0.1, 0.0], 0.5, heights=[0.6]))
     assert "water: added" in text and "ground: in the data" in text and "canaries" in text
 
 

@@ -39,8 +39,8 @@ def published_epsilon(
     >>> from coalmine.mechanisms import Gaussian
     >>> from coalmine.participation import Once
     >>> said = Gaussian(1.0, 1.0).describe()
-    >>> round(published_epsilon(said, Once(), rounds=10, measured=1, draws=8, delta=1e-5), 2)     # nine times instead of once
-    15.69
+    >>> round(published_epsilon(said, Once(), rounds=10, measured=1, draws=8, delta=1e-5), 2)  # nine times: mu = 3
+    16.68
     """
     delta, draws = _validate.delta(delta), _validate.whole("draws", draws, least=1)
     measured = _validate.whole("measured", measured)

@@ -45,6 +45,7 @@ class Crafted:
         metrics: By name (health, reach, overlap, visibility, efficiency, cosine), one number for each canary.
         shares: By layer, its share of the squared length of each update.
         flags: What a reader must know of the design.
+        forged: Whether the updates were made longer than the client makes them.
     """
 
     samples: tuple[Examples, ...] = field(repr=False)  # one client's data each

@@ -61,8 +61,8 @@ def _range(values: list[float]) -> str:
 def smallest(bound: Callable[[int], float], most: int) -> int | None:
     """The smallest number, to a hundredth, whose expected bound is above the one to be shown.
 
-    >>> smallest(lambda n: math.log(n) - 4, 10**6)
-    892
+    >>> smallest(lambda n: math.log(n) - 4, 10**6)  # exactly: 889
+    896
     """
     high = 64
     while bound(high) <= SHOWN:
