@@ -74,8 +74,13 @@ def caught(row: Row) -> str:
 
 
 def false(row: Row) -> str:
-    """The sentence of the description that is false, and how many runs found it."""
-    return f"{finding(row.sentence, {})} ({row.named})"
+    """The sentence of the description that is false, and how many runs found it; none where the claim is wrong."""
+    return f"{finding(row.sentence, {})} ({row.named})" if row.sentence else "none: the claim is wrong"
+
+
+def words(row: Row) -> str:
+    """How many runs had which verdict."""
+    return ", ".join(f"{count} {word.lower()}" for word, count in Counter(paper.word for paper in row.papers).most_common())
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -109,13 +114,20 @@ def tables(exam: Study) -> dict[str, str]:
             f"{most_false_alarms(len(row.papers))}",
             number(row.claim),
             number(row.bound),
-            ", ".join(f"{count} {word.lower()}" for word, count in Counter(paper.word for paper in row.papers).most_common()),
+            words(row),
         )
         for row in rows[None]
+        if row.name not in BUGS
+    ]
+    unusual = [
+        (f"[{row.name}](#{row.name})", f"{row.violated} of {len(row.papers)}", number(row.claim), number(row.bound), words(row))
+        for row in rows[None]
+        if row.name in BUGS
     ]
     return {
         "BUGS": table(("bug", "caught", "claim", "median bound", "by", "where", "sentence found false"), bugs),
         "BLIND": table(("bug", "caught", "by canaries", "sentence found false", "why canaries do not see it"), blind),
+        "UNUSUAL": table(("code", "violated", "claim", "median bound", "verdicts"), unusual),
         "RIGHT": table(("setting", "what it is", "false alarms", "allowed", "claim", "median bound", "verdicts"), right),
     }
 
@@ -243,7 +255,7 @@ def main() -> None:
 
 def write_page(exam: Study, checked: list[Point], output: Path, work: float, alone: dict[str, Any]) -> None:
     """The page."""
-    runs = {kind: [len(row.papers) for row in exam.rows if (row.canaries is None) is kind] for kind in (True, False)}
+    runs = {kind: [len(row.papers) for row in exam.rows if (row.name not in BUGS) is kind] for kind in (True, False)}
     before = [row for row in alone["rows"] if row["kind"] == "correct"]
     known = {**tables(exam), **power_tables(checked), "CODE": bugs()}
     known |= {

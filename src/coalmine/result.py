@@ -27,6 +27,7 @@ from coalmine.estimators import BOUNDS
 from coalmine.estimators.power import Design
 from coalmine.gaussian import gaussian_gap
 from coalmine.histogram import Histogram, check_histogram, picture
+from coalmine.rounding import rounded_down
 from coalmine.trade_off import Attacker, attacker
 
 SCHEMA = "coalmine-result/2"
@@ -50,7 +51,7 @@ class SecondaryView:
 
     def __str__(self) -> str:
         about = f"about {self.estimate.epsilon:.3g}" if self.estimate else "no estimate"
-        return f"{view_name(self.view, self.layer)}: epsilon at least {self.bound.epsilon:.3g}, {about}"
+        return f"{view_name(self.view, self.layer)}: epsilon at least {rounded_down(self.bound.epsilon):.3g}, {about}"
 
 
 @dataclass(frozen=True)

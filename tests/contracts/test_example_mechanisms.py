@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import coalmine
 from coalmine import accounting
 from coalmine._random import stream
 from coalmine.contracts import Public
@@ -220,3 +221,30 @@ def test_few_eigenpairs_above_the_water_are_found_without_the_others():
     assert abs(few.directions()[:, -1] @ whole.directions()[:, -1]) == pytest.approx(1.0, rel=1e-9)
     assert Spectrum(own, 0.5, above=1e9).eigenvalues.size == 0
     assert few.apply(np.ones(few.eigenvalues.size)).shape == (200,) == Spectrum(own, 0.5, above=1e9).apply(np.zeros(0)).shape
+
+
+class CutTooLate(FullGradient):
+    """Clients' records are cut at a hundred times the clip norm, a canary's where it should be."""
+
+    def client(self, update, public, examples=1, own=None, *, secret):
+        norm = self.clip_norm * (1 if own is None else 100)
+        return FullGradient(norm, self.floor, self.examples, self.honest).client(update, public, examples, own, secret=secret)
+
+
+class CountedTwice(FullGradient):
+    """Every client's first record counts twice."""
+
+    def client(self, update, public, examples=1, own=None, *, secret):
+        rows = own if own is None or len(own) == self.examples else np.concatenate([own, own[:1]])
+        return super().client(update, public, examples, rows, secret=secret)
+
+
+@pytest.mark.parametrize(("kind", "word"), [(FullGradient, "CONSISTENT"), (CutTooLate, "DEVIATES"), (CountedTwice, "DEVIATES")])
+def test_contributions_are_compared_with_the_clip_of_their_records(kind, word, tmp_path):
+    """False-alarm rate of the right one: that of the tests and of the bound together, below 0.052; the seed is fixed."""
+    changes = ["run.workers=1", 'privacy.unit="example"', "client.batch_size=11"]
+    mechanism = kind(clip_norm=0.05, floor=2.6e-7, examples=11, honest=24)
+    result = coalmine.run("tiny", tmp_path / "run", mechanism=mechanism, secret_seed=4, quiet=True, set=changes).result
+    assert result.verdict.word == word
+    false = {each.key for each in result.conformance.deviations}
+    assert ("treated-alike" in false) == (word == "DEVIATES")

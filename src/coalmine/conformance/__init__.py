@@ -22,7 +22,7 @@ A further check is a class with `applies`, `init`, `observe` and `conclude`, a l
 
 from coalmine.conformance.battery import Battery
 from coalmine.conformance.check import Check, Subject
-from coalmine.conformance.clipping import CONTRIBUTIONS, compare
+from coalmine.conformance.clipping import CONTRIBUTIONS, compare, compare_examples
 from coalmine.conformance.cohorts import COHORTS
 from coalmine.conformance.guesses import GUESSES
 from coalmine.conformance.noise_scale import SCALE
@@ -32,4 +32,4 @@ from coalmine.conformance.quantile import QUANTILE
 
 CHECKS: tuple[Check, ...] = (*SCALE, *SHAPE, *STRUCTURE, *GUESSES, *CONTRIBUTIONS, *COHORTS, *QUANTILE)
 
-__all__ = ["CHECKS", "Battery", "Check", "Subject", "compare"]
+__all__ = ["CHECKS", "Battery", "Check", "Subject", "compare", "compare_examples"]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coalmine.conformance.check import Check, Memory, Round, Subject, found, needs_noise
 from coalmine.conformance.laws import Tail, chi_square, normal, worst
@@ -40,6 +41,24 @@ def compare(
         distance += float(np.einsum("i,i->", wanted, wanted))
     scale = clip_norm if clip.over != "layer" else math.sqrt(sum(each**2 for each in _norms(clip)))
     return Compared(sent / clip_norm, math.sqrt(kept) / scale, math.sqrt(distance) / scale, canary)
+
+
+def compare_examples(rows: NDArray[np.float32], contribution: Vector, share: float, count: int) -> Compared:
+    """The contribution of a client whose single examples are clipped, beside the mean of its clipped rows.
+
+    Lengths are in those of that mean, or in what one example adds at most if that is longer: a correct one is never above 1.
+    """
+    wanted = np.zeros(contribution.size)
+    for row in rows:
+        wanted += np.asarray(row, np.float64) * (share / max(_length(row), share * count))
+    scale = max(_length(wanted), share)
+    return Compared(_length(wanted) / scale, _length(contribution) / scale, _length(wanted - contribution) / scale)
+
+
+def _of_examples(subject: Subject) -> str | None:
+    """Why contributions cannot be tested where single examples are clipped; None: they can."""
+    examples = subject.description.examples
+    return None if examples is not None and examples.weights == "equal" else "secret-weights"
 
 
 def _whole(update: Vector, contribution: Vector, clip_norm: float, *, canary: bool) -> Compared:
@@ -105,8 +124,10 @@ class Clipping:
     key: ClassVar[str] = "clipping"
 
     def applies(self, subject: Subject) -> str | None:
-        """Where whole updates, or layers, are clipped."""
+        """Where whole updates, layers, or examples of equal weight are clipped."""
         over = subject.description.clip.over
+        if over == "example":
+            return _of_examples(subject)
         return None if over in ("update", "layer") else "not-described"
 
     def init(self, subject: Subject) -> Memory:
@@ -150,7 +171,7 @@ class TreatedAlike:
 
     def applies(self, subject: Subject) -> str | None:
         """Where the description says what becomes of one update."""
-        return "not-described" if subject.description.clip.over == "example" else None
+        return _of_examples(subject) if subject.description.clip.over == "example" else None
 
     def init(self, subject: Subject) -> Memory:
         """Contributions seen, that differ, that are longer than they should be; the largest difference and its round."""

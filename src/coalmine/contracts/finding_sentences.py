@@ -52,6 +52,7 @@ NOT_TESTED: dict[str, str | Callable[[Numbers], str]] = {
     "not-adaptive": "the clip norm is fixed",
     "one-round": "there is one round only",
     "not-described": "the mechanism does not describe this part",
+    "secret-weights": "examples have secret weights, so that nobody knows what becomes of them",
     "one-layer": "there is one layer only",
     "few-coordinates": "the model has too few parameters for it",
     "all-clamped": "the share of unclipped updates was at its limit in every round",

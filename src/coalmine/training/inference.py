@@ -196,6 +196,11 @@ class Setup:
 
 def infer(config: Config, out: str | Path, *, secret_seed: int | None = None, quiet: bool = False) -> InferenceResult:
     """Fine-tune with user coins, attack, and write the result into the new directory `out`."""
+    if config.model.name != "gpt":
+        raise ValueError(
+            f"model.name = {config.model.name!r} cannot be fine-tuned here: user inference needs the language model 'gpt'. "
+            "Begin with the preset infer-chat."
+        )
     folder = Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunDirectoryError(f"{str(folder)!r} already exists and is not empty. Choose another --out.")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from coalmine._random import stream
 from coalmine.clients import LocalTraining, Trainer, quiet_threads
-from coalmine.conformance import compare
+from coalmine.conformance import compare, compare_examples
 from coalmine.contracts import Array, Compared, Contribution, Description, LowRank, Mechanism, Public, Streams, Vector
 from coalmine.data.dataset import Examples, FederatedDataset
 from coalmine.errors import CoalmineError, NonFiniteError
@@ -106,8 +106,9 @@ class Work:
                 single = self.trainer.single_updates(task.parameters, own) if self.described.examples is not None else None
                 if task.covariance and single is not None:
                     noises.append(ExampleNoise.of(self.described).covariance(single))
+                kept_rows = single.copy() if looked_at and single is not None else single
                 contribution = contribute(self.mechanism, update.vector, task.public, len(own), streams, single)
-                if looked_at and (found := look(self.described, before, contribution, task.public, self.model.groups)):
+                if looked_at and (found := self._looked_at(before, kept_rows, contribution, task.public)):
                     compared.append((found.sent, found.kept, found.difference))
                 total.add(contribution)
             except NonFiniteError as error:
@@ -119,6 +120,18 @@ class Work:
         kept = FixedPointSum(0, task.public.clip_norm)  # the sum itself is in `total`
         together = added(noises, self.model.dim) if task.covariance else None
         return Outcome(kept, np.array(rows, dtype=np.float64), np.array(compared).reshape(-1, 3), unclipped, together)
+
+    def _looked_at(
+        self, update: Vector, rows: NDArray[np.float32] | None, contribution: Contribution, public: Public
+    ) -> Compared | None:
+        """A client's contribution beside what the description makes of its update, or of its single examples."""
+        examples = self.described.examples
+        if rows is None or examples is None or self.described.clip.over != "example":
+            return look(self.described, update, contribution, public, self.model.groups)
+        if examples.weights != "equal":
+            return None
+        vector = contribution.vector if contribution.without_noise is None else contribution.without_noise
+        return compare_examples(rows, vector, public.clip_norm, examples.count)
 
     @cached_property
     def described(self) -> Description:
