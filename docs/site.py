@@ -32,7 +32,7 @@ MORE = {  # public, and not at the front door
 
 def pages(folder):
     """All pages and the files that they link to, as the site has them."""
-    shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("__pycache__", "zoo.html"), dirs_exist_ok=True)
     for name in ("examples", "benchmarks", "src"):
         shutil.copytree(
             ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "results", "runs")
