@@ -202,10 +202,11 @@ class Federation:
             **{f"mechanism.{name}": value for name, value in mechanism.items()},
             **{f"server.{name}": value for name, value in server.items()},
         }
+        count = len(users) + int(taking_part.size)
         record = {
             "clients": int(cohort.size),
             "canaries": int(taking_part.size),
-            "canary_share": taking_part.size / max(cohort.size + taking_part.size, 1),
+            "canary_share": (count - cohort.size) / max(count, 1),  # crafted canaries of the round are counted too
             "clip_norm": public.clip_norm,
             "denominator": release.denominator,
             "unclipped_clients": unclipped_clients / max(int(cohort.size), 1),
@@ -229,7 +230,7 @@ class Federation:
             public=public,
             samples=(*looked_at, *compared, *tried),
             cohort=drawn,
-            count=len(users) + int(taking_part.size),
+            count=count,
             unclipped=self._unclipped(outcomes, taking_part.size),
             bare=bare,
             again=again,
