@@ -162,10 +162,20 @@ def _settled(
         numbers = {**verdict.numbers, **_interval(estimate, claim)}
         return replace(verdict, word="INCONCLUSIVE", code=code, numbers=numbers)
     if not promised or conformance is None or conformance.noticed_noise_factor is None:
-        return verdict
+        return _half_tested(verdict, conformance, described)
     above = _interval(estimate, claim)
     numbers = {"tests": len(conformance.findings), "noticed": conformance.noticed_noise_factor, **above}
     return replace(verdict, word="CONSISTENT", code="conforms-estimate-above" if above else "conforms", numbers=numbers)
+
+
+def _half_tested(verdict: Verdict, conformance: Conformance | None, described: Claim) -> Verdict:
+    """Canaries that would have missed half the noise are not the whole story where tests would have seen a few percent."""
+    noticed = None if conformance is None else conformance.noticed_noise_factor
+    missing = untested(conformance, described)
+    if verdict.code != "half-noise-missed" or noticed is None or noticed < NOTICED or not missing:
+        return verdict
+    numbers = {**verdict.numbers, "noticed": noticed, "untested": float(len(missing))}
+    return replace(verdict, code=f"{verdict.code}+not-all-tested", numbers=numbers)
 
 
 def _promises(conformance: Conformance, claim: Claim) -> bool:

@@ -77,6 +77,22 @@ def test_the_reason_begins_with_what_decides():
     assert found.found_false[0] == "noise-scale" and "(measured 0.31, claimed 0.63), and 1 more sentence" in found.reason
 
 
+def test_canaries_that_missed_are_not_the_whole_story():
+    """Where tests would have seen a few percent, and the claim rests on more than they could test, both are said."""
+    found = judge_conformance(SILENT, conformance({}, {"treated-alike": "no-samples"}), NEAR, KNOWN)
+    assert (found.word, found.code) == ("INCONCLUSIVE", "half-noise-missed+not-all-tested")
+    assert "but 1 of the sentences that the claim rests on could not be tested" in found.reason
+    assert judge_conformance(SEEN, conformance({}, {"treated-alike": "no-samples"}), NEAR, KNOWN) == SEEN
+
+
+def test_a_number_that_equals_the_claimed_one_is_not_shown_as_the_fault():
+    """Laplace noise leaves no coordinate without noise: the sentence is false for another reason than that count."""
+    made = conformance({"noise-by-coordinate": "less"})
+    same = tuple(replace(each, measured=0.0, claimed=0.0) if each.deviates else each for each in made.findings)
+    found = judge_conformance(SILENT, replace(made, findings=same), NEAR, KNOWN)
+    assert found.reason.endswith("on every coordinate") and "measured" not in str(replace(made, findings=same).deviations[0])
+
+
 # CONSISTENT by conformance ###########################################################################################
 
 
@@ -140,7 +156,7 @@ def test_an_interval_above_the_claim_is_not_consistent(verdict, made):
     assert found.word == "INCONCLUSIVE" and found.reason.startswith("the 95% interval of the estimate, ")
     assert ("half the noise would probably have been missed" in found.reason) == (verdict is SILENT)
     assert judge_conformance(found, made, estimate(2.1), KNOWN) == found  # said once
-    assert judge_conformance(verdict, made, estimate(1.9), KNOWN) == verdict
+    assert judge_conformance(verdict, made, estimate(1.9), KNOWN).word == verdict.word
 
 
 def test_where_everything_was_tested_chance_explains_what_one_in_forty_runs_shows():

@@ -197,7 +197,7 @@ def test_the_reason_does_not_repeat_what_would_have_been_noticed(audit):
     power = Power(8.9, 2.2)
     shown = replace(audit, verdict=Verdict("INCONCLUSIVE", "half-noise-missed", power, {"factor": 2.2}))
     assert words.gloss(shown) == "half the noise would probably have been missed"
-    assert words.reason(shown).startswith("only noise at 45% of its claimed strength")
+    assert words.reason(shown).startswith("the canaries would have noticed only noise at 45% of its claimed strength")
     shown = replace(audit, verdict=Verdict("INCONCLUSIVE", "nothing-detectable", power))
     assert words.gloss(shown) == words.reason(shown) == "no violation would have been noticed"
 

@@ -87,6 +87,8 @@ def finding_line(found: Any) -> str:
     unit = f" {MEASURED[found.key]}" if found.key in MEASURED else ""
     numbers = "" if found.measured is None else f": measured {with_interval(found.measured, found.low, found.high)}{unit}"
     numbers += "" if found.claimed is None else f", claimed {figure(found.claimed)}"
+    if found.deviates and None not in (found.measured, found.claimed) and figure(found.measured) == figure(found.claimed):
+        numbers = ""  # what is wrong is not in this number
     numbers += f", {found.where}" if found.where else ""
     return f"{found.sentence}{numbers} ({chance(found.p_value)}, {MARKS[found.side]})"
 

@@ -62,10 +62,15 @@ def _above(numbers: Numbers) -> str:
 
 def _missed(numbers: Numbers) -> str:
     factor = numbers["factor"]
-    seen = f"only noise at {strength(factor)} of its claimed strength or less would have been noticed"
+    seen = f"the canaries would have noticed only noise at {strength(factor)} of its claimed strength or less"
     if math.isinf(factor):
         seen = "no lack of noise would have been noticed: what this adversary does not know hides the canaries"
     return f"{seen}; half the noise would probably have been missed"
+
+
+def _incomplete(numbers: Numbers) -> str:
+    said = f"the tests of the mechanism would have noticed noise weaker by {too_small(numbers['noticed'])}"
+    return f"{said}, but {numbers['untested']:.0f} of the sentences that the claim rests on could not be tested"
 
 
 def _consistent(numbers: Numbers) -> str:
@@ -88,6 +93,8 @@ def _more_noise(numbers: Numbers) -> str:
 
 def _both(numbers: Numbers) -> str:
     if not ("measured" in numbers and "claimed" in numbers):
+        return ""
+    if figure(numbers["measured"]) == figure(numbers["claimed"]):  # what was found is not in this number
         return ""
     unit = MEASURED.get(next(iter(numbers.get("found_false", ())), ""), "")
     return f" (measured {figure(numbers['measured'])}{f' {unit}' * bool(unit)}, claimed {figure(numbers['claimed'])})"
@@ -150,6 +157,7 @@ REASONS: dict[str, Callable[[Numbers], str]] = {
     "nothing-detectable": lambda n: "no violation would have been noticed",
     "delta-zero": lambda n: "at delta = 0 it is not known which violation would have been noticed",
     "half-noise-missed": _missed,
+    "not-all-tested": _incomplete,
     "maximum-hidden": lambda n: (
         "a maximum over rounds that shows nothing says nothing here. What a mechanism with the claimed noise leaks would "
         f"stand out from the other rounds in only {percent(n['share'])} of runs"
@@ -294,7 +302,7 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
         lambda n: f"{', '.join(n['fields'])} not stated on both sides; make sure that it is the claim for these canaries",
     ),
     "assignment-unknown": ("assignment", "held-out canaries must differ from inserted ones in nothing but taking part"),
-    "scope": ("scope", "one run and random canaries; a crafted attack may find more"),
+    "scope": ("scope", "one run and the canaries of this run; another attack may find more"),
     "claim-computed": (
         "claim",
         lambda n: f"computed here for the canaries from the noise multiplier that {n['application']} states",
