@@ -201,7 +201,7 @@ class GaussianNull:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """That the scores of canaries that took no part are normal."""
-        return (f"held-out scores follow a {self.name} law",)
+        return (f"held-out scores are {self.name}",)
 
     def logsf(self, value: ArrayLike) -> Any:
         """log P(score >= value), plus the slack, at most 0."""

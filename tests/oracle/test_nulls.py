@@ -322,7 +322,7 @@ def test_normal_laws_describe_themselves():
     assert GaussianNull().name == "normal with mean 0 and standard deviation 1"
     assert GaussianNull(slack=0.5).name == "normal with mean 0 and standard deviation 1, tail enlarged by 0.50 nats"
     assert GaussianNull(spread=0.25, center=-3).assumptions == (
-        "held-out scores follow a normal with mean -3 and standard deviation 0.25 law",
+        "held-out scores are normal with mean -3 and standard deviation 0.25",
     )
 
 

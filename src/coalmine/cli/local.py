@@ -57,6 +57,6 @@ def serve(
     def ready(address: str) -> None:
         if as_json:
             typer.echo(json.dumps({"url": address, "directory": str(directory)}))
-        say(f"serving {directory} on {address}, for this machine only; Ctrl-C ends it", quiet)
+        say(f"serving {directory} for this machine only (Ctrl-C ends it): {address}", quiet)
 
     answer(directory, port, ready)
