@@ -318,8 +318,12 @@ def _pairs(variances: ArrayLike, means: ArrayLike, order: Order, times: int) -> 
     """The directions asked for: Q against P is again such a pair, with variances 1/a and means m/sqrt(a)."""
     _validate.one_of("order", order, ("both", "p||q", "q||p"))
     times = _validate.whole("times", times, least=1)
-    a, m = np.broadcast_arrays(np.asarray(variances, np.float64), np.asarray(means, np.float64))
-    a, m = np.atleast_1d(a).ravel(), np.atleast_1d(m).ravel()
+    a, m = np.asarray(variances, np.float64), np.asarray(means, np.float64)
+    if a.ndim and m.ndim and a.shape != m.shape:
+        raise ValueError(
+            f"variances have the shape {a.shape}, means {m.shape}: give both by coordinate, or one number for all coordinates."
+        )
+    a, m = (np.atleast_1d(each).ravel() for each in np.broadcast_arrays(a, m))
     if not (np.isfinite(a).all() and (a >= 0).all()):
         raise ValueError("variances must be finite numbers of at least 0.")
     if not np.isfinite(m).all():
