@@ -1,6 +1,7 @@
 """Crafted canaries in a run: same bits after an interruption, statements that decide, faults that only data canaries see."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,7 +20,8 @@ from coalmine.training.config import read_config
 from coalmine.training.crafted_round import CraftedRound
 from coalmine.training.crafted_run import CraftedRun
 from coalmine.training.crafted_statements import whole_training
-from coalmine.training.crafting import Measuring, design_for, how_of
+from coalmine.training.crafted_words import in_words
+from coalmine.training.crafting import Measuring, craft, design_for, how_of
 from coalmine.training.facts import counted
 from coalmine.training.mock_clients import mock_clients
 from coalmine.workers import Workers
@@ -220,3 +222,25 @@ def test_a_public_data_set_may_be_the_pool():
     assert (
         design_for(job, job.start(), 0, Measuring(4, options=coalmine.Crafting(iterations=5)), mock).metrics["reach"].size == 4
     )
+
+
+def test_few_canaries_get_more_draws_and_no_infinite_epsilon_is_printed(finished):
+    """Eight scores show nothing; sixteen without an error have no finite value by the paper's formula."""
+    found = craft(finished["frozen"][1], canaries=1)
+    assert found["scores"] == 16 and found["draws"] == {"made": 16, "asked": 2}
+    assert "16 draws in place of 2: 2 scores are too few" in in_words(found)
+    silent = {"epsilon": "inf", "capped": 1.872, "delta": 1 / 16, "ceiling": 1.872, "perfect_canary": {"epsilon": 1.789}}
+    shown = {**found, "printed": {**silent, "at_mock_threshold": silent}}
+    shown["composed"] = {**found["composed"], "printed": {"epsilon": "inf", "capped": 9.1, "perfect_canary": 10.1}}
+    words = in_words(shown)
+    assert "no error among the scores" in words and "capped at epsilon 1.87" in words and "epsilon 9.100 of the whole" in words
+    assert re.search(r"\binf", words) is None
+
+
+def test_a_run_says_no_infinite_epsilon_either(finished):
+    crafted = finished["frozen"][0].result.training["crafted"]
+    last = {**crafted["rounds"][-1], "printed": {**crafted["rounds"][-1]["printed"], "epsilon": "inf"}}
+    composed = {**crafted["composed"], "printed": {**crafted["composed"]["printed"], "epsilon": "inf"}}
+    training = {**finished["frozen"][0].result.training, "crafted": {**crafted, "rounds": [last], "composed": composed}}
+    words = training_words(training)["as printed"]
+    assert "no error among the scores" in words and re.search(r"\binf", words) is None

@@ -112,7 +112,9 @@ class Measured:
         if self.mock is not None and 0 < int(self.mock.inserted.sum()) < self.mock.value.size:
             chosen = estimate_round_canife(self.mock).details["threshold"]
             again = estimate_round_canife(self.scores, confidence=self.confidence, threshold=chosen)
-            found["at_mock_threshold"] = {"epsilon": again.epsilon, "low": again.low, "high": again.high}
+            found["at_mock_threshold"] = {
+                "epsilon": again.epsilon, "low": again.low, "high": again.high, "capped": again.details["capped"]
+            }  # fmt: skip
         return found
 
     def _computed(self) -> dict[str, Any] | None:
