@@ -13,11 +13,13 @@ import coalmine
 from coalmine._random import stream
 from coalmine.contracts.training_sentences import training_words
 from coalmine.mechanisms import Gaussian
+from coalmine.nulls import GaussianNull
 from coalmine.report.page import report
+from coalmine.scores import Scores
 from coalmine.training import resume, run
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import read_config
-from coalmine.training.crafted_round import CraftedRound
+from coalmine.training.crafted_round import CraftedRound, by_law_or_held_out
 from coalmine.training.crafted_run import CraftedRun
 from coalmine.training.crafted_statements import whole_training
 from coalmine.training.crafted_words import in_words
@@ -145,6 +147,26 @@ def test_running_scores_without_leakage_are_above_zero_at_the_promised_rate():
     assert above <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
 
 
+@pytest.mark.parametrize("wide", [1.0, 2.0, 4.0])
+def test_scores_wider_than_the_measured_noise_do_not_pass_for_leakage(wide):
+    """Their scale is then measured on those that were held out; with the law of the noise, 30 % would be above zero at 2."""
+    audits, above, coins = 200, 0, np.arange(128) % 2 == 0
+    for seed in range(audits):
+        values = wide * stream(seed, "wider scores of a test").standard_normal(128)
+        told = Scores(values, coins, assignment="coins", null=GaussianNull(1.0, directions=10**6))
+        above += coalmine.bound_band(by_law_or_held_out(told), delta=1e-5).epsilon > 0
+    assert above <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
+
+
+def test_held_out_scores_that_are_not_normal_are_the_only_null():
+    rng, coins = stream(0, "scores of a test that are not normal"), np.arange(1024) % 2 == 0
+    values = rng.standard_normal(1024) * np.where(rng.random(1024) < 0.05, 6.0, 1.0)
+    law = GaussianNull(1.0, directions=10**6)
+    told = Scores(values, coins, assignment="coins", null=law)
+    assert by_law_or_held_out(told).null is None
+    assert by_law_or_held_out(replace(told, value=rng.standard_normal(1024))).null is law
+
+
 def test_a_round_shows_its_canaries_and_too_little_noise():
     coins = np.arange(24) % 2 == 0
     here = crafted_round()
@@ -193,6 +215,7 @@ def test_poisson_sampling_has_a_composed_bound(finished):
         (["mode=running", "release=published"], "frozen draws"),
         (["mode=frozen", "others=unknown"], "one canary"),
         (["mode=running", "canaries=4"], "at least 16"),
+        (["mode=frozen", "score=likelihood-ratio"], 'others = "unknown"'),
         (["mode=frozen", "every=9"], "measures none of 4 rounds"),
         (["mode=frozen", "pool=1000"], r"crafting\.pool=1000"),
         (["mode=running", "options={undo_learning_rate=true}"], "forged"),

@@ -16,8 +16,10 @@ import numpy as np
 
 from coalmine.audit.statements import Measured as Statement
 from coalmine.canaries.crafted.design import Crafted, design_canaries
+from coalmine.canaries.crafted.likelihood import along
 from coalmine.canaries.crafted.options import Crafting
-from coalmine.clients import quiet_threads
+from coalmine.canaries.crafted.vectors import CraftedCanaries
+from coalmine.clients import Trainer, quiet_threads
 from coalmine.contracts import Finding, State
 from coalmine.data.dataset import Examples
 from coalmine.errors import RunDirectoryError
@@ -42,6 +44,7 @@ class Measuring:
     draws: int = 8
     pool: int = 64  # users that the design may look at; as many again judge it. None of them is in a frozen cohort
     others: str = "known"
+    score: str = "inner-product"  # or "likelihood-ratio", of unknown others
     options: Crafting = field(default_factory=Crafting)
     foreign: tuple[Examples, ...] = field(default=(), repr=False)  # clients of a public data set, in place of a pool of users
 
@@ -52,7 +55,7 @@ def measure(
     """Craft canaries for the model of `state`, before round `number`, and score them in frozen draws of that round."""
     mock = mock_clients(job, how.pool, how.foreign)
     crafted = design_for(job, state, number, how, mock)
-    frozen = Frozen(job, state, crafted, number, mock.users)
+    frozen = Frozen(job, state, crafted, number, mock.users, ratio_directions(job, state, number, how, crafted, mock))
     scores, noise = frozen.measured(how.draws, others=how.others, unit=unit)
     expected = job.participation.expected_size(len(job.data), job.rounds)
     if how.others == "unknown":
@@ -74,7 +77,25 @@ def measure(
         mock=frozen.scores(how.draws, others=how.others, unit=unit, first=how.draws),
         alone=frozen.finding,
         as_published=how.options.as_published,
+        shown=float(frozen.shown[0, 0]) if frozen.along is not None else None,
     )
+
+
+def ratio_directions(
+    job: Federation, state: State, number: int, how: Measuring, crafted: Crafted, mock: MockClients
+) -> CraftedCanaries | None:
+    """Where a likelihood ratio looks, from the clipped updates of the mock clients: (mock clients) × parameters floats."""
+    if how.score != "likelihood-ratio":
+        return None
+    from coalmine.canaries.crafted.pool import clipped_updates
+
+    public = job.mechanism.announce(mechanism_state(state), number, job.denominator)
+    rows = clipped_updates(Trainer(job.model, job.training), state["parameters"], mock.pool, public.clip_norm)
+    noise, cohort = job.described.noise, job.participation.expected_size(len(job.data), job.rounds)
+    assert noise is not None
+    directions = [crafted.directions.update(place) for place in range(len(crafted.samples))]
+    seen = np.stack(rows)
+    return CraftedCanaries(np.stack([along(each, seen, noise=noise.multiplier, cohort=cohort) for each in directions]))
 
 
 def frozen_round(config: Config, job: Federation, state: State, number: int) -> tuple[Statement, Finding]:
@@ -117,7 +138,7 @@ def how_of(config: Config, job: Federation | None = None) -> Measuring:
     except TypeError:
         known = ", ".join(Crafting.__dataclass_fields__)
         raise ValueError(f"crafting.options has {', '.join(asked.options)}; it may have {known}.") from None
-    how = Measuring(asked.canaries, asked.draws, asked.pool, asked.others, options)
+    how = Measuring(asked.canaries, asked.draws, asked.pool, asked.others, asked.score, options)
     if asked.as_published and not {"canaries", "draws", "others"} & asked.model_fields_set:
         how = replace(how, canaries=1, draws=100, others="unknown")  # the paper's numbers
     if asked.pool_source is not None and job is not None:
@@ -155,7 +176,7 @@ def craft(path: str | Path, *, number: int | None = None, canaries: int | None =
     if canaries is not None:
         how = replace(how, canaries=canaries)
     if how.others == "unknown" and how.canaries > 1:
-        how = replace(how, others="known")
+        how = replace(how, others="known", score="inner-product")
     asked_draws, how = how.draws, replace(how, draws=max(how.draws, math.ceil(LEAST_SCORES / how.canaries)))
     found = measured_round(config, job, state, done if number is None else number, how).statements()
     privacy, asked = config.privacy, config.crafting
