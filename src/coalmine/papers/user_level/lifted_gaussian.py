@@ -112,7 +112,7 @@ def absent(k: int, runs: int, seed: int) -> Array:
 
 
 def at_once(k: int, runs: int, dim: int, sigma: float, rng: np.random.Generator) -> Array:
-    """Cosines of k canaries with the release of each of many runs: the law of `simulate_gaussian_mechanism`, a block at a time."""
+    """Cosines of k canaries with the release of each of many runs, by the law of `simulate_gaussian_mechanism`."""
     found = []
     for start in range(0, runs, size := max(1, _AT_ONCE // (k + 1) ** 2)):
         count = min(size, runs - start)
