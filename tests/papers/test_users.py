@@ -4,12 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import beta, norm
+from scipy.stats import beta, ks_2samp, norm
 
 from coalmine import ExamplePoisson, claim
 from coalmine._random import stream
 from coalmine.papers.user_level import lifted_canaries, lifted_debug
+from coalmine.papers.user_level.lifted_gaussian import at_once
 from coalmine.papers.user_level.mitigations import DELTA, WAYS, Way
+from coalmine.simulation import simulate_gaussian_mechanism
 
 CLASSES, PIXELS = 3, 4
 
@@ -54,3 +56,12 @@ def test_the_noise_of_examples_is_accounted_for_users():
     noise = Way(cap=3, protection="example", epsilon=4.0).noise()
     assert claim(ExamplePoisson(1.0, 1, 3), noise_multiplier=noise, delta=DELTA).epsilon == pytest.approx(4.0, rel=2e-3)
     assert Way(protection="user").noise() == 0.0 and WAYS["nothing"].claim == "none"
+
+
+def test_runs_that_are_simulated_together_have_the_same_law():
+    """By Kolmogorov and Smirnov, of one canary and of whole runs; each fails by chance once in a million."""
+    together = at_once(4, 1000, 60, 0.5, stream(0, "a test of runs together"))
+    alone = [simulate_gaussian_mechanism(60, 4, 0.5, seed=seed).inserted_values for seed in range(1000)]
+    assert together.shape == (1000, 4)
+    assert ks_2samp(together[:, 0], np.array(alone)[:, 0]).pvalue > 1e-6
+    assert ks_2samp(together.sum(axis=1), np.sum(alone, axis=1)).pvalue > 1e-6

@@ -1,6 +1,7 @@
 """Crafted canaries in a run: same bits after an interruption, statements that decide, faults that only data canaries see."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,14 +13,17 @@ import coalmine
 from coalmine._random import stream
 from coalmine.contracts.training_sentences import training_words
 from coalmine.mechanisms import Gaussian
+from coalmine.nulls import GaussianNull
 from coalmine.report.page import report
+from coalmine.scores import Scores
 from coalmine.training import resume, run
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import read_config
-from coalmine.training.crafted_round import CraftedRound
+from coalmine.training.crafted_round import CraftedRound, by_law_or_held_out
 from coalmine.training.crafted_run import CraftedRun
 from coalmine.training.crafted_statements import whole_training
-from coalmine.training.crafting import Measuring, design_for, how_of
+from coalmine.training.crafted_words import in_words
+from coalmine.training.crafting import Measuring, craft, design_for, how_of
 from coalmine.training.facts import counted
 from coalmine.training.mock_clients import mock_clients
 from coalmine.workers import Workers
@@ -143,6 +147,26 @@ def test_running_scores_without_leakage_are_above_zero_at_the_promised_rate():
     assert above <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
 
 
+@pytest.mark.parametrize("wide", [1.0, 2.0, 4.0])
+def test_scores_wider_than_the_measured_noise_do_not_pass_for_leakage(wide):
+    """Their scale is then measured on those that were held out; with the law of the noise, 30 % would be above zero at 2."""
+    audits, above, coins = 200, 0, np.arange(128) % 2 == 0
+    for seed in range(audits):
+        values = wide * stream(seed, "wider scores of a test").standard_normal(128)
+        told = Scores(values, coins, assignment="coins", null=GaussianNull(1.0, directions=10**6))
+        above += coalmine.bound_band(by_law_or_held_out(told), delta=1e-5).epsilon > 0
+    assert above <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
+
+
+def test_held_out_scores_that_are_not_normal_are_the_only_null():
+    rng, coins = stream(0, "scores of a test that are not normal"), np.arange(1024) % 2 == 0
+    values = rng.standard_normal(1024) * np.where(rng.random(1024) < 0.05, 6.0, 1.0)
+    law = GaussianNull(1.0, directions=10**6)
+    told = Scores(values, coins, assignment="coins", null=law)
+    assert by_law_or_held_out(told).null is None
+    assert by_law_or_held_out(replace(told, value=rng.standard_normal(1024))).null is law
+
+
 def test_a_round_shows_its_canaries_and_too_little_noise():
     coins = np.arange(24) % 2 == 0
     here = crafted_round()
@@ -191,6 +215,7 @@ def test_poisson_sampling_has_a_composed_bound(finished):
         (["mode=running", "release=published"], "frozen draws"),
         (["mode=frozen", "others=unknown"], "one canary"),
         (["mode=running", "canaries=4"], "at least 16"),
+        (["mode=frozen", "score=likelihood-ratio"], 'others = "unknown"'),
         (["mode=frozen", "every=9"], "measures none of 4 rounds"),
         (["mode=frozen", "pool=1000"], r"crafting\.pool=1000"),
         (["mode=running", "options={undo_learning_rate=true}"], "forged"),
@@ -220,3 +245,25 @@ def test_a_public_data_set_may_be_the_pool():
     assert (
         design_for(job, job.start(), 0, Measuring(4, options=coalmine.Crafting(iterations=5)), mock).metrics["reach"].size == 4
     )
+
+
+def test_few_canaries_get_more_draws_and_no_infinite_epsilon_is_printed(finished):
+    """Eight scores show nothing; sixteen without an error have no finite value by the paper's formula."""
+    found = craft(finished["frozen"][1], canaries=1)
+    assert found["scores"] == 16 and found["draws"] == {"made": 16, "asked": 2}
+    assert "16 draws in place of 2: 2 scores are too few" in in_words(found)
+    silent = {"epsilon": "inf", "capped": 1.872, "delta": 1 / 16, "ceiling": 1.872, "perfect_canary": {"epsilon": 1.789}}
+    shown = {**found, "printed": {**silent, "at_mock_threshold": silent}}
+    shown["composed"] = {**found["composed"], "printed": {"epsilon": "inf", "capped": 9.1, "perfect_canary": 10.1}}
+    words = in_words(shown)
+    assert "no error among the scores" in words and "capped at epsilon 1.87" in words and "epsilon 9.100 of the whole" in words
+    assert re.search(r"\binf", words) is None
+
+
+def test_a_run_says_no_infinite_epsilon_either(finished):
+    crafted = finished["frozen"][0].result.training["crafted"]
+    last = {**crafted["rounds"][-1], "printed": {**crafted["rounds"][-1]["printed"], "epsilon": "inf"}}
+    composed = {**crafted["composed"], "printed": {**crafted["composed"]["printed"], "epsilon": "inf"}}
+    training = {**finished["frozen"][0].result.training, "crafted": {**crafted, "rounds": [last], "composed": composed}}
+    words = training_words(training)["as printed"]
+    assert "no error among the scores" in words and re.search(r"\binf", words) is None

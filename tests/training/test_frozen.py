@@ -10,12 +10,14 @@ from scipy import stats
 
 import coalmine
 from coalmine._random import stream
+from coalmine.canaries.crafted.likelihood import along
 from coalmine.mechanisms import Gaussian
 from coalmine.training import run
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import read_config
-from coalmine.training.crafting import Measuring, craft, measure
+from coalmine.training.crafting import Measuring, craft, design_for, how_of, measure, ratio_directions
 from coalmine.training.frozen import Frozen
+from coalmine.training.mock_clients import mock_clients
 
 FALSE_ALARM = 1e-6
 CONFIG = read_config("tiny")
@@ -139,3 +141,36 @@ def test_a_pool_needs_users():
     job = federation(CONFIG, load_task(CONFIG), 5)
     with pytest.raises(ValueError, match=r"crafting\.pool"):
         measure(job, job.start(), 0, Measuring(pool=1000), delta=1e-5, confidence=0.95, unit="client")
+
+
+def test_a_likelihood_ratio_looks_along_the_inverse_covariance():
+    """Oracle: the whole matrix."""
+    rng = stream(1, "rows of a test")
+    rows, unit = rng.standard_normal((7, 30)) * 0.3, rng.standard_normal(30)
+    unit /= np.linalg.norm(unit)
+    found = along(unit, rows, noise=0.4, cohort=20.0)
+    direct = np.linalg.solve(0.16 * np.eye(30) + 20 / 7 * rows.T @ rows, unit)
+    assert found == pytest.approx(direct / np.linalg.norm(direct), abs=1e-12)
+
+    def visibility(looking):
+        return looking @ unit / np.sqrt(0.16 + 20 * np.mean((rows @ looking) ** 2))
+
+    assert visibility(found) > 1.2 * visibility(unit)  # it is the best there is for these clients
+
+
+def test_a_likelihood_ratio_is_a_score_of_unknown_others():
+    asked = ["mode=frozen", "others=unknown", "canaries=1", "draws=16", "pool=40", "options={iterations=1}"]
+    told = read_config("tiny", [f"crafting.{each}" for each in [*asked, "score=likelihood-ratio"]])
+    job = federation(told, load_task(told), 5)
+    state, how, mock = job.start(), how_of(told, job), mock_clients(job, 40)
+    crafted = design_for(job, state, 0, how, mock)
+    frozen = Frozen(job, state, crafted, 0, mock.users, ratio_directions(job, state, 0, how, crafted, mock))
+    table, plain = frozen.scores(16, others="unknown"), replace(frozen, along=None).scores(16, others="unknown")
+    assert table.null is None and "likelihood" in table.statistic and "likelihood" not in plain.statistic
+    assert (table.inserted == plain.inserted).all() and not np.allclose(table.value, plain.value)
+    clients = frozen.projections[frozen.cohort(0)].sum() * 2  # noise multiplier 0.5
+    noise = frozen.looking.project(frozen.draw(0, table.inserted[:1]))[0] * 2
+    scale = table.value[0] / (clients + noise + 2 * frozen.shown[0, 0] * table.inserted[0])
+    assert scale == pytest.approx(1.0, abs=0.05)  # the noise is measured, and not quite 0.5
+    with pytest.raises(ValueError, match="unknown"):
+        frozen.scores(2, others="known")

@@ -23,8 +23,8 @@ def craft(
     import json
 
     from coalmine.contracts import plain
+    from coalmine.training.crafted_words import in_words
     from coalmine.training.crafting import craft as measure
-    from coalmine.training.crafting import in_words
 
     found = measure(directory, number=number, canaries=canaries)
     typer.echo(json.dumps(plain(found), indent=2, sort_keys=True) if as_json else in_words(found))

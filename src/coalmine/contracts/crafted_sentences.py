@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,13 +26,13 @@ def crafted_words(crafted: Numbers) -> dict[str, str]:
     printed = last["printed"]
     if "epsilon" in printed:
         words["as printed"] = (
-            f"epsilon {_number(printed['epsilon'])} of round {last['round']} at delta {printed['delta']:.3g}, not a bound; "
+            f"{printed_words(printed)} of round {last['round']} at delta {printed['delta']:.3g}, not a bound; "
             f"a perfect canary would show {_number(printed['perfect_canary']['epsilon'])} by this estimator"
         )
         composed = crafted["composed"].get("printed")
         if composed is not None:
             words["as printed"] += (
-                f"; composed {_number(composed['epsilon'])}, not a bound; a perfect canary would show "
+                f"; composed {_number(composed_printed(composed))}, not a bound; a perfect canary would show "
                 f"{_number(composed['perfect_canary'])}"
             )
     if (bound := crafted["composed"]["bound"])["epsilon"] is not None:
@@ -47,6 +48,20 @@ def crafted_words(crafted: Numbers) -> dict[str, str]:
     if "frozen_draws" in crafted:
         words["frozen draws"] = draws_in_words(crafted["frozen_draws"])
     return words
+
+
+def printed_words(printed: Numbers) -> str:
+    """The paper's epsilon of a round. Without an error its formula divides by zero: then the most that can be finite."""
+    if math.isfinite(float(printed["epsilon"])):
+        return f"epsilon {_number(printed['epsilon'])}"
+    capped = _number(printed["capped"])
+    return f"no error among the scores, for which the formula has no finite value; capped at epsilon {capped}"
+
+
+def composed_printed(composed: Numbers) -> float:
+    """The paper's epsilon of a training, capped where rounds without an error have no finite value."""
+    value = float(composed["epsilon"])
+    return value if math.isfinite(value) else float(composed["capped"])
 
 
 def draws_in_words(draws: Numbers) -> str:

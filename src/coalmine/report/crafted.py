@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from coalmine.contracts.crafted_sentences import draws_in_words
+from coalmine.contracts.crafted_sentences import composed_printed, draws_in_words, printed_words
 from coalmine.report.style import BLUE, GREEN, INK, MUTED, ORANGE, Drawing, drawing, house_style
 
 WIDTH, HEIGHT = 350.0, 226.0
@@ -40,7 +40,7 @@ def _plates(crafted: Numbers, own: float) -> Iterator[Plate]:
     said = ""
     if perfect is not None:
         said = (
-            f" The paper's estimator (at delta 1/n, no bound) shows {_text(last['printed']['epsilon'])}; "
+            f" The paper's estimator (at delta 1/n, no bound) shows {printed_words(last['printed'])}; "
             f"a perfect canary would show {_text(perfect['epsilon'])} by this estimator."
         )
     yield (
@@ -53,7 +53,8 @@ def _plates(crafted: Numbers, own: float) -> Iterator[Plate]:
     )
     composed, names = crafted["composed"], []
     if "printed" in composed:
-        names += [(_PRINTED, composed["printed"]["epsilon"]), ("perfect, as printed", composed["printed"]["perfect_canary"])]
+        printed = composed["printed"]
+        names += [(_PRINTED, composed_printed(printed)), ("perfect, as printed", printed["perfect_canary"])]
     if composed["bound"]["epsilon"] is not None:
         names.append(("at least", composed["bound"]["epsilon"]))
         names.append(("if constant between", composed["bound_if_constant"]["epsilon"]))

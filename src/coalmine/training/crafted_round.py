@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from coalmine.canaries.crafted.design import Crafted
 from coalmine.contracts import Array, Attendance, Contribution, Finding, Game, Public, State
@@ -30,6 +32,7 @@ from coalmine.training.work import ClientBatch, contribute
 VIEW = "crafted-canaries"
 ROUNDING = 1e-5  # of a clip norm, by which a contribution may differ if others are trained beside it
 LEAST_NOISE = 1e-6  # clip norms: what is left of a release without noise is the rounding of its arithmetic
+DOUBT = 1e-3  # chance at which held-out scores contradict the law of the noise that was measured beside the canaries
 STATISTIC = "inner product with a crafted canary, in standard deviations of the measured noise"
 
 
@@ -171,12 +174,20 @@ def trained_alone(apart: float, contributions: int, number: int) -> Finding:
 def by_law_or_held_out(scores: Scores) -> Scores:
     """The scores with the law of the measured noise, if the held-out scores do not contradict it.
 
-    If they do, what is left in the canaries' directions is not what is left beside them, and its scale is measured on the
-    held-out scores; if these are not normal either, only they themselves may speak.
+    If they do, by their size or by their shape, what is left in the canaries' directions is not what is left beside them, and
+    its scale is measured on the held-out scores; if these are not normal either, only they themselves may speak. Right code
+    loses a little power in one table of 500; at a stricter level scores that are wider than the law accuse right code.
     """
     held_out = scores.held_out_values
-    if not contradicts_null(scores):
+    law: Any = scores.null  # of a table of this module: a Gaussian, or none
+    if law is None or not held_out.size:
         return scores
-    spread = float(np.sqrt(np.mean(np.square(held_out))))
-    wider = replace(scores, null=GaussianNull(spread, directions=held_out.size) if spread > 0 and held_out.size > 1 else None)
-    return replace(scores, null=None) if contradicts_null(wider) else wider
+    square = float(held_out @ held_out)
+    if special.chdtrc(held_out.size, square / law.spread**2) > DOUBT and not contradicts_null(scores, 1 - DOUBT):
+        return scores
+    spread = float(np.sqrt(square / held_out.size))
+    if not (spread > 0 and held_out.size > 1):
+        return replace(scores, null=None)
+    wider = replace(scores, null=GaussianNull(spread, directions=held_out.size))
+    sides = (wider, replace(wider, value=-wider.value))
+    return replace(scores, null=None) if any(contradicts_null(each, 1 - DOUBT) for each in sides) else wider

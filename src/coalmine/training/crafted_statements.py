@@ -55,6 +55,7 @@ class Measured:
     mock: Scores | None = None  # of other draws, on which a threshold may be chosen
     alone: Finding | None = None  # whether what clients contribute does not depend on each other
     as_published: bool = False
+    shown: float | None = None  # what the canary adds to a score that does not look along its update, in clip norms
 
     @property
     def claimed(self) -> float:
@@ -112,7 +113,9 @@ class Measured:
         if self.mock is not None and 0 < int(self.mock.inserted.sum()) < self.mock.value.size:
             chosen = estimate_round_canife(self.mock).details["threshold"]
             again = estimate_round_canife(self.scores, confidence=self.confidence, threshold=chosen)
-            found["at_mock_threshold"] = {"epsilon": again.epsilon, "low": again.low, "high": again.high}
+            found["at_mock_threshold"] = {
+                "epsilon": again.epsilon, "low": again.low, "high": again.high, "capped": again.details["capped"]
+            }  # fmt: skip
         return found
 
     def _computed(self) -> dict[str, Any] | None:
@@ -121,7 +124,7 @@ class Measured:
             return None
         order = np.argsort(self.crafted.metrics["visibility"], kind="stable")
         place = int(order[len(order) // 2])
-        length = float(self.crafted.metrics["reach"][place])
+        length = float(self.crafted.metrics["reach"][place]) if self.shown is None else self.shown
         try:
             found = attack_epsilon(self.projections[:, place], self.q, self.stated_noise, length, self.delta)
         except ValueError as error:

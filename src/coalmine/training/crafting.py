@@ -6,7 +6,7 @@ Everything here is a function of the state before the round and of the seeds; th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,10 @@ import numpy as np
 
 from coalmine.audit.statements import Measured as Statement
 from coalmine.canaries.crafted.design import Crafted, design_canaries
+from coalmine.canaries.crafted.likelihood import along
 from coalmine.canaries.crafted.options import Crafting
+from coalmine.canaries.crafted.vectors import CraftedCanaries
+from coalmine.clients import Trainer, quiet_threads
 from coalmine.contracts import Finding, State
 from coalmine.data.dataset import Examples
 from coalmine.errors import RunDirectoryError
@@ -25,6 +28,7 @@ from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import Config, parse_config
 from coalmine.training.crafted_round import check_mechanism, mechanism_state
 from coalmine.training.crafted_statements import Measured, one_round_claim, release_cost, whole_training
+from coalmine.training.crafting_section import LEAST_SCORES
 from coalmine.training.federation import Federation
 from coalmine.training.frozen import Frozen
 from coalmine.training.mock_clients import MockClients, mock_clients
@@ -40,6 +44,7 @@ class Measuring:
     draws: int = 8
     pool: int = 64  # users that the design may look at; as many again judge it. None of them is in a frozen cohort
     others: str = "known"
+    score: str = "inner-product"  # or "likelihood-ratio", of unknown others
     options: Crafting = field(default_factory=Crafting)
     foreign: tuple[Examples, ...] = field(default=(), repr=False)  # clients of a public data set, in place of a pool of users
 
@@ -50,7 +55,7 @@ def measure(
     """Craft canaries for the model of `state`, before round `number`, and score them in frozen draws of that round."""
     mock = mock_clients(job, how.pool, how.foreign)
     crafted = design_for(job, state, number, how, mock)
-    frozen = Frozen(job, state, crafted, number, mock.users)
+    frozen = Frozen(job, state, crafted, number, mock.users, ratio_directions(job, state, number, how, crafted, mock))
     scores, noise = frozen.measured(how.draws, others=how.others, unit=unit)
     expected = job.participation.expected_size(len(job.data), job.rounds)
     if how.others == "unknown":
@@ -72,7 +77,25 @@ def measure(
         mock=frozen.scores(how.draws, others=how.others, unit=unit, first=how.draws),
         alone=frozen.finding,
         as_published=how.options.as_published,
+        shown=float(frozen.shown[0, 0]) if frozen.along is not None else None,
     )
+
+
+def ratio_directions(
+    job: Federation, state: State, number: int, how: Measuring, crafted: Crafted, mock: MockClients
+) -> CraftedCanaries | None:
+    """Where a likelihood ratio looks, from the clipped updates of the mock clients: (mock clients) × parameters floats."""
+    if how.score != "likelihood-ratio":
+        return None
+    from coalmine.canaries.crafted.pool import clipped_updates
+
+    public = job.mechanism.announce(mechanism_state(state), number, job.denominator)
+    rows = clipped_updates(Trainer(job.model, job.training), state["parameters"], mock.pool, public.clip_norm)
+    noise, cohort = job.described.noise, job.participation.expected_size(len(job.data), job.rounds)
+    assert noise is not None
+    directions = [crafted.directions.update(place) for place in range(len(crafted.samples))]
+    seen = np.stack(rows)
+    return CraftedCanaries(np.stack([along(each, seen, noise=noise.multiplier, cohort=cohort) for each in directions]))
 
 
 def frozen_round(config: Config, job: Federation, state: State, number: int) -> tuple[Statement, Finding]:
@@ -115,7 +138,7 @@ def how_of(config: Config, job: Federation | None = None) -> Measuring:
     except TypeError:
         known = ", ".join(Crafting.__dataclass_fields__)
         raise ValueError(f"crafting.options has {', '.join(asked.options)}; it may have {known}.") from None
-    how = Measuring(asked.canaries, asked.draws, asked.pool, asked.others, options)
+    how = Measuring(asked.canaries, asked.draws, asked.pool, asked.others, asked.score, options)
     if asked.as_published and not {"canaries", "draws", "others"} & asked.model_fields_set:
         how = replace(how, canaries=1, draws=100, others="unknown")  # the paper's numbers
     if asked.pool_source is not None and job is not None:
@@ -137,8 +160,10 @@ def keep_model(directory: RunDirectory, every: int, number: int, state: State) -
 def craft(path: str | Path, *, number: int | None = None, canaries: int | None = None) -> dict[str, Any]:
     """Craft canaries for the model before round `number` of a run and measure them, without training it again.
 
-    The model is the last checkpoint, or one that `run.keep_every` kept.
+    The model is the last checkpoint, or one that `run.keep_every` kept. Fewer scores than a run would accept show no epsilon:
+    a few canaries get more draws.
     """
+    quiet_threads()
     directory = RunDirectory.open(path)
     config = parse_config(directory.config, where=f"{path}/config.toml", quiet=True)
     job = federation(config, load_task(config), directory.secret_seed)
@@ -151,7 +176,8 @@ def craft(path: str | Path, *, number: int | None = None, canaries: int | None =
     if canaries is not None:
         how = replace(how, canaries=canaries)
     if how.others == "unknown" and how.canaries > 1:
-        how = replace(how, others="known")
+        how = replace(how, others="known", score="inner-product")
+    asked_draws, how = how.draws, replace(how, draws=max(how.draws, math.ceil(LEAST_SCORES / how.canaries)))
     found = measured_round(config, job, state, done if number is None else number, how).statements()
     privacy, asked = config.privacy, config.crafting
     about: dict[str, Any] = {
@@ -164,6 +190,7 @@ def craft(path: str | Path, *, number: int | None = None, canaries: int | None =
         **found,
         "composed": whole_training(job, [found], delta=privacy.delta, confidence=config.audit.confidence),
         "frozen_draws": release_cost(job, measured=1, draws=how.draws, **about),
+        "draws": {"made": how.draws, "asked": asked_draws},
     }
 
 
@@ -185,61 +212,3 @@ def _kept(directory: RunDirectory, number: int, done: int) -> State:
             "Train with run.keep_every to keep more."
         )
     return dict(load(path.read_bytes()))
-
-
-def in_words(found: Mapping[str, Any]) -> str:
-    """A measured round for people."""
-    return "\n".join(f"{name:<15}{text}" for name, text in _lines(found))
-
-
-def _lines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    estimate, design, printed, composed = (found[name] for name in ("estimate", "design", "printed", "composed"))
-    yield "round", f"{found['round']}, {design['canaries']} canaries, {found['scores']} scores"
-    yield (
-        "efficiency",
-        (
-            f"{design['efficiency']:.3f} (visibility {design['visibility']:.3f}, reach {design['reach']:.3f}, "
-            f"overlap {design['overlap']:.3f})"
-        ),
-    )
-    yield "noise", f"{found['noise']['measured']:.4g} measured, {found['noise']['claimed']:.4g} claimed"
-    yield "estimate", f"epsilon {_number(estimate['epsilon'])} ({_number(estimate['low'])} to {_number(estimate['high'])})"
-    yield "lower bound", f"epsilon {_number(found['bound']['epsilon'])} at {100 * found['confidence']:g} % confidence"
-    yield "claim", f"epsilon {_number(found['claim'])} of one round, at the same delta {found['delta']:g}"
-    if "epsilon" in printed:
-        perfect = printed["perfect_canary"]
-        yield (
-            "as printed",
-            (
-                f"epsilon {_number(printed['epsilon'])} of this round at delta 1/n = {printed['delta']:.3g}: not a bound; "
-                f"so many scores give {_number(printed['ceiling'])} at most"
-            ),
-        )
-        yield "", f"a perfect canary would show {_number(perfect['epsilon'])} by this estimator"
-        if "at_mock_threshold" in printed:
-            yield "", f"with the threshold chosen on mock rounds: {_number(printed['at_mock_threshold']['epsilon'])}"
-    if (computed := found["computed"]) is not None and computed["epsilon"] is not None:
-        yield "others unknown", f"epsilon {_number(computed['epsilon'])}, computed for the stated noise; decides nothing"
-    if "printed" in composed:
-        yield (
-            "composed",
-            (
-                f"epsilon {_number(composed['printed']['epsilon'])} of the whole training as printed: not a bound; "
-                f"a perfect canary would show {_number(composed['printed']['perfect_canary'])}"
-            ),
-        )
-    if composed["bound"]["epsilon"] is not None:
-        yield "", f"at least {_number(composed['bound']['epsilon'])}, if rounds are Gaussian and clients sampled as stated"
-    draws = found["frozen_draws"]
-    yield (
-        "frozen draws",
-        (
-            f"{draws['draws']}, {draws['release']}; published, they would raise a client's epsilon from "
-            f"{_number(draws['epsilon'])} to {_number(draws['if_published'])}"
-        ),
-    )
-    yield "verdict", "VIOLATED: the bound is above the claim" if found["violated"] else "the claim is not contradicted"
-
-
-def _number(value: Any) -> str:
-    return f"{float(value):.3f}"

@@ -23,6 +23,10 @@ class Crafting(BaseModel):
     canaries: Whole = Field(128, description="canaries that are designed for a measured round")
     pool: Whole = Field(64, description="users that the design looks at; as many again judge it")
     others: Literal["known", "unknown"] = Field("known", description="whether scores are without the other clients' part")
+    score: Literal["inner-product", "likelihood-ratio"] = Field(
+        "inner-product",
+        description="of unknown others: along the canary's update, or away from what clients have in common",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="of the design: fields of `coalmine.Crafting`, as loss")
     as_published: bool = Field(False, description="the paper's recipe: one canary, 100 draws, unknown others, its design")
     release: Literal["internal", "published"] = Field(
@@ -45,6 +49,11 @@ class Crafting(BaseModel):
             raise ValueError(
                 'crafting: in running rounds many canaries share a cohort, so that others must be "known"; unknown others and '
                 'the published recipe need mode = "frozen".'
+            )
+        if self.score == "likelihood-ratio" and self.others == "known":
+            raise ValueError(
+                'crafting: score = "likelihood-ratio" is for others = "unknown"; known others are taken off the scores, and '
+                "nothing is left of them."
             )
         if self.mode == "running" and self.release == "published":
             raise ValueError('crafting: release = "published" is about frozen draws; running rounds have none.')

@@ -16,13 +16,14 @@ at a time: scores of one draw would share the cohort.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coalmine import _validate
+from coalmine.canaries.crafted.vectors import CraftedCanaries
 from coalmine.contracts import Array, Contribution, Finding, IndexArray
 from coalmine.data.dataset import Examples
 from coalmine.mechanisms.sums import FixedPointSum
@@ -32,6 +33,7 @@ from coalmine.training.work import ClientBatch
 
 __all__ = ["OTHERS", "STATISTIC", "Frozen"]
 OTHERS = ("known", "unknown")
+RATIO = "likelihood ratio of a crafted canary and the mock clients' covariance, in standard deviations of the measured noise"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,19 @@ class Frozen(CraftedRound):
     """
 
     excluded: frozenset[str] = frozenset()
+    along: CraftedCanaries | None = None  # where scores of unknown others look; None: along the canaries' updates
+
+    @property
+    def looking(self) -> CraftedCanaries:
+        """The directions of scores that have the others in them."""
+        return self.crafted.directions if self.along is None else self.along
+
+    @cached_property
+    def shown(self) -> Array:
+        """(canaries, canaries): what each contribution adds to each of these scores, in clip norms."""
+        if self.along is None:
+            return self.own
+        return np.stack([self.along.project(each.vector) for each in self.contributions], axis=1) / self.public.clip_norm
 
     @cached_property
     def users(self) -> tuple[str, ...]:
@@ -65,7 +80,7 @@ class Frozen(CraftedRound):
 
     def projections_of(self, users: Sequence[str]) -> Array:
         """(clients, canaries): what every one of these clients adds to every score, in clip norms."""
-        directions = self.crafted.directions
+        directions = self.looking
         return np.stack([directions.project(each.vector) for each in self.single(users)]) / self.public.clip_norm
 
     @cached_property
@@ -146,6 +161,8 @@ class Frozen(CraftedRound):
                 f"others='unknown' is for one canary, not {self.count}: scores of one draw share the cohort and "
                 "are not independent. Design one canary, or take others='known'."
             )
+        if others == "known" and self.along is not None:
+            raise ValueError("a likelihood ratio is for others='unknown'; known others are taken off the scores.")
         rows, values = [], []
         for replicate in range(first, first + draws):
             coins = self.federation.secret("replicate", self.number, replicate, "coins").random(self.count) < 0.5
@@ -153,9 +170,10 @@ class Frozen(CraftedRound):
             row = self.row(coins & insert, noise)
             rows.append(Row(coins, row.values, row.square))
             values.append(row.values if others == "known" else self._with_others(replicate, coins & insert, noise))
-        return self.table(rows, values, unit, known=others == "known"), self.scale(rows)
+        table = self.table(rows, values, unit, known=others == "known")
+        return replace(table, statistic=RATIO) if self.along is not None else table, self.scale(rows)
 
     def _with_others(self, replicate: int, inserted: NDArray[np.bool_], noise: Array) -> Array:
         """Scores of an adversary who does not know the clients: a fresh cohort is part of them."""
         clients = self.projections[self.cohort(replicate)].sum(0)
-        return np.asarray(self.own @ inserted + self.crafted.directions.project(noise) + clients)
+        return np.asarray(self.shown @ inserted + self.looking.project(noise) + clients)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from coalmine.canaries.crafted.likelihood import along
 from coalmine.papers.canife.attack import OURS, Attack, Outcome, designed, mean_of, repeated
 from coalmine.papers.canife.drawings import Line, lines
 from coalmine.papers.canife.grounds import RECIPES, Where, ground
@@ -71,12 +72,9 @@ def _likelihood(attack: Attack, words: str, plain: list[Outcome]) -> PaperRow:
     crafted = designed(here, attack)
     unit = crafted.directions.update(0).astype(np.float64)
     rows = np.concatenate(list(here._blocks(here.mock[: attack.pool]))).astype(np.float64)
-    # (noise² I + K/m U'U)^-1 u by Woodbury, so that nothing larger than m × m is inverted
-    inner = np.eye(len(rows)) * NOISE**2 * len(rows) / attack.cohort + rows @ rows.T
-    along = unit - rows.T @ np.linalg.solve(inner, rows @ unit)
-    length = float(np.linalg.norm(along))
-    own = float(crafted.metrics["reach"][0]) * float(along @ unit) / length
-    x = here.projections((along / length).astype(np.float32))
+    looking = along(unit, rows, noise=NOISE, cohort=attack.cohort)
+    own = float(crafted.metrics["reach"][0]) * float(looking @ unit)
+    x = here.projections(looking.astype(np.float32))
     value = NOISE * own / math.sqrt(NOISE**2 + attack.cohort * float(np.mean(x**2)))
     note = f"the same canary along its update: {plain[0]['efficiency']:.4f}"
     return PaperRow(f"{words}, {attack.pool} mock clients, likelihood ratio: efficiency", "", value, None, None, note,

@@ -26,6 +26,7 @@ from coalmine.scores import Scores
 from coalmine.simulation import simulate_gaussian_mechanism
 
 DIM, EPSILON, DELTA = 10_000, 4.0, 1e-5
+_FEW, _AT_ONCE = 64, 2_000_000  # canaries of runs that are simulated together, and numbers in memory
 METHODS = {"Wilson": "wilson", "Bernstein": "bernstein"}
 
 
@@ -102,8 +103,25 @@ def simulated(k: int, runs: int, seed: int, gap: float) -> tuple[Array, Array]:
             for number in range(runs)
         ]
     )
-    did_not = np.asarray(CosineNull(DIM).rvs(runs * k, rng=stream(seed, "runs without", k))).reshape(runs, k) * math.sqrt(DIM)
-    return took, did_not
+    return took, absent(k, runs, seed)
+
+
+def absent(k: int, runs: int, seed: int) -> Array:
+    """Scores of canaries that took no part."""
+    return np.asarray(CosineNull(DIM).rvs(runs * k, rng=stream(seed, "runs without", k))).reshape(runs, k) * math.sqrt(DIM)
+
+
+def at_once(k: int, runs: int, dim: int, sigma: float, rng: np.random.Generator) -> Array:
+    """Cosines of k canaries with the release of each of many runs, by the law of `simulate_gaussian_mechanism`."""
+    found = []
+    for start in range(0, runs, size := max(1, _AT_ONCE // (k + 1) ** 2)):
+        count = min(size, runs - start)
+        rows = np.tril(rng.standard_normal((count, k + 1, k + 1)), -1)
+        rows[:, np.arange(k + 1), np.arange(k + 1)] = np.sqrt(rng.chisquare(dim - np.arange(k + 1), (count, k + 1)))
+        canaries = rows[:, :-1] / np.linalg.norm(rows[:, :-1], axis=2, keepdims=True)
+        release = canaries.sum(axis=1) + sigma * rows[:, -1]
+        found.append(np.einsum("rkj,rj->rk", canaries, release) / np.linalg.norm(release, axis=1, keepdims=True))
+    return np.concatenate(found)
 
 
 def separate(took: Array, did_not: Array) -> Scores:
@@ -117,7 +135,12 @@ def separate(took: Array, did_not: Array) -> Scores:
 def _bounds(job: tuple[tuple[int, int], tuple[int, ...]]) -> list[list[float]]:
     (k, seed), models = job
     gap = gaussian_gap(EPSILON, DELTA)
-    took, did_not = simulated(k, max(models), seed, gap)
+    runs = max(models)
+    if k <= _FEW:
+        took = at_once(k, runs, DIM, 1 / gap, stream(seed, "runs of few canaries", k)) * math.sqrt(DIM)
+        did_not = absent(k, runs, seed)
+    else:
+        took, did_not = simulated(k, runs, seed, gap)
     order = 1 if k == 1 else 2
     how = {"delta": DELTA, "design": "separate", "threshold": Fixed(gap), "order": order}
     return [

@@ -1,0 +1,81 @@
+"""A measured round for people: what `coalmine craft` prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from coalmine.contracts.crafted_sentences import composed_printed, printed_words
+
+
+def in_words(found: Mapping[str, Any]) -> str:
+    """A line for every statement."""
+    return "\n".join(f"{name:<15}{text}" for name, text in _lines(found))
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    estimate, design, composed = (found[name] for name in ("estimate", "design", "composed"))
+    many = "1 canary" if design["canaries"] == 1 else f"{design['canaries']} canaries"
+    yield "round", f"{found['round']}, {many}, {found['scores']} scores"
+    if (draws := found["draws"])["made"] > draws["asked"]:
+        few = draws["asked"] * design["canaries"]
+        yield "", f"{draws['made']} draws in place of {draws['asked']}: {few} scores are too few to show any epsilon"
+    yield (
+        "efficiency",
+        (
+            f"{design['efficiency']:.3f} (visibility {design['visibility']:.3f}, reach {design['reach']:.3f}, "
+            f"overlap {design['overlap']:.3f})"
+        ),
+    )
+    yield "noise", f"{found['noise']['measured']:.4g} measured, {found['noise']['claimed']:.4g} claimed"
+    yield "estimate", f"epsilon {_number(estimate['epsilon'])} ({_number(estimate['low'])} to {_number(estimate['high'])})"
+    yield "lower bound", f"epsilon {_number(found['bound']['epsilon'])} at {100 * found['confidence']:g} % confidence"
+    yield "claim", f"epsilon {_number(found['claim'])} of one round, at the same delta {found['delta']:g}"
+    yield from _printed(found["printed"])
+    if (computed := found["computed"]) is not None and computed["epsilon"] is not None:
+        yield "others unknown", f"epsilon {_number(computed['epsilon'])}, computed for the stated noise; decides nothing"
+    yield from _composed(composed)
+    cost = found["frozen_draws"]
+    yield (
+        "frozen draws",
+        (
+            f"{cost['draws']}, {cost['release']}; published, they would raise a client's epsilon from "
+            f"{_number(cost['epsilon'])} to {_number(cost['if_published'])}"
+        ),
+    )
+    yield "verdict", "VIOLATED: the bound is above the claim" if found["violated"] else "the claim is not contradicted"
+
+
+def _printed(printed: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The paper's number of this round."""
+    if "epsilon" not in printed:
+        return
+    yield (
+        "as printed",
+        (
+            f"{printed_words(printed)}, at delta 1/n = {printed['delta']:.3g}: not a bound; "
+            f"so many scores give {_number(printed['ceiling'])} at most"
+        ),
+    )
+    yield "", f"a perfect canary would show {_number(printed['perfect_canary']['epsilon'])} by this estimator"
+    if "at_mock_threshold" in printed:
+        yield "", f"with the threshold chosen on mock rounds: {printed_words(printed['at_mock_threshold'])}"
+
+
+def _composed(composed: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The whole training."""
+    if "printed" in composed:
+        yield (
+            "composed",
+            (
+                f"epsilon {_number(composed_printed(composed['printed']))} of the whole training as printed: not a bound; "
+                f"a perfect canary would show {_number(composed['printed']['perfect_canary'])}"
+            ),
+        )
+    if composed["bound"]["epsilon"] is not None:
+        yield "", f"at least {_number(composed['bound']['epsilon'])}, if rounds are Gaussian and clients sampled as stated"
+
+
+def _number(value: Any) -> str:
+    return f"{float(value):.3f}" if math.isfinite(float(value)) else "without limit"
