@@ -34,8 +34,8 @@ class StepCanaries:
     indices: IndexArray  # inserted
     assigned: IndexArray | None  # all that were sampled, whichever way their coins fell; None: as the schedule says
     places: int
-    sent: Vector  # (canaries, dim), float32
-    clipped: Vector  # the same, clipped as the description says
+    sent: Vector  # (canaries, dim), float32; overwritten in the next step
+    part: Array  # the sum of the same, clipped as the description says
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class GradientAudit:
     def __init__(self, audit: Audit, application: Application):
         self.audit, self._clip, self.groups = audit, application.description.clip, dict(application.groups)
         self.dim = application.initial.size
+        self._sent = np.zeros((0, self.dim), np.float32)  # kept, since fresh memory costs more than what is written into it
         audit.begin(application)
 
     def planted(self, number: int, clip_norm: float, drawn: IndexArray | None = None) -> StepCanaries:
@@ -61,11 +62,13 @@ class GradientAudit:
         later = number >= audit.rounds and drawn is None
         assigned = drawn if drawn is not None else np.zeros(0, np.int64) if later else schedule.assigned[number]
         inserted = assigned[schedule.inserted[assigned]]
-        sent = np.zeros((inserted.size, self.dim), np.float32)
+        if len(self._sent) < inserted.size:
+            self._sent = np.empty((inserted.size, self.dim), np.float32)
+        sent, clip, part = self._sent[: inserted.size], self._clip_now(clip_norm), np.zeros(self.dim)
         for row, index in enumerate(inserted):
             sent[row] = audit.update(int(index), clip_norm, self.dim)
-        clipped = clip_rows(sent, self._clip_now(clip_norm), self.groups)
-        return StepCanaries(number, inserted, assigned if audit.sampled else None, int(assigned.size), sent, clipped)
+            part += clip_rows(sent[row : row + 1], clip, self.groups)[0]
+        return StepCanaries(number, inserted, assigned if audit.sampled else None, int(assigned.size), sent, part)
 
     def observe(
         self,
@@ -97,8 +100,7 @@ class GradientAudit:
             unclipped=count.unclipped,
             facts=facts,
         )
-        part = planted.clipped.sum(axis=0, dtype=np.float64) / denominator
-        canaries = RoundCanaries(planted.indices, None, part, planted.assigned)
+        canaries = RoundCanaries(planted.indices, None, planted.part / denominator, planted.assigned)
         public = Public(number, clip_norm, denominator)
         self.audit.observe(
             replace(
@@ -120,7 +122,7 @@ def clip_rows(rows: Vector, clip: Clip, groups: Mapping[str, slice]) -> Vector:
     """Rows of per-example gradients, clipped as a description says: each as a whole, or layer by layer."""
     found = np.array(rows)
     for place, norm in _bounds(clip, groups):
-        found[:, place] *= _factors(rows[:, place], norm)[:, None]
+        found[:, place] *= _factors(norms_of(rows[:, place]), norm, rows)[:, None]
     return found
 
 
@@ -128,8 +130,20 @@ def clipped_sum(rows: Vector, clip: Clip, groups: Mapping[str, slice]) -> Array:
     """The sum of the same rows, without a copy of them."""
     found = np.empty(rows.shape[1])
     for place, norm in _bounds(clip, groups):
-        found[place] = _factors(rows[:, place], norm) @ rows[:, place]
+        found[place] = _factors(norms_of(rows[:, place]), norm, rows) @ rows[:, place]
     return found
+
+
+def clipped_parts(parts: Sequence[Vector], clip: Clip) -> tuple[Array, Array]:
+    """(the same sum, the norms before clipping) of rows that come in one array for each parameter, without joining these."""
+    norms = [norms_of(part) for part in parts]
+    together: Array = np.sqrt(np.sum(np.square(norms), axis=0))
+    if isinstance(clip.norm, tuple):
+        factors = [_factors(each, norm, part) for each, norm, part in zip(norms, clip.norm, parts, strict=True)]
+    else:
+        factors = [_factors(together, clip.norm or 0.0, part) for part in parts]
+    summed = [factor @ part for factor, part in zip(factors, parts, strict=True)]
+    return np.concatenate(summed).astype(np.float64), together
 
 
 def norms_of(rows: Vector) -> Array:
@@ -144,9 +158,9 @@ def _bounds(clip: Clip, groups: Mapping[str, slice]) -> list[tuple[slice, float]
     return [(slice(None), clip.norm or 0.0)]
 
 
-def _factors(rows: Vector, clip_norm: float) -> Vector:
-    """min(1, C / norm)."""
-    return np.asarray(np.minimum(1.0, clip_norm / np.maximum(norms_of(rows), 1e-30)), dtype=rows.dtype)
+def _factors(norms: Array, clip_norm: float, rows: Vector) -> Vector:
+    """min(1, C / norm), in the precision of the rows."""
+    return np.asarray(np.minimum(1.0, clip_norm / np.maximum(norms, 1e-30)), dtype=rows.dtype)
 
 
 def check_scale(planted: StepCanaries, total: Vector, others: Array | None) -> None:
@@ -155,8 +169,7 @@ def check_scale(planted: StepCanaries, total: Vector, others: Array | None) -> N
     It is regressed on what canaries and examples add together: with the stated scale the coefficient is 1, up to the noise. A
     fault in clipping shows in two coefficients, of canaries and of examples, that differ; that is for the audit to say.
     """
-    canaries = planted.clipped.sum(axis=0, dtype=np.float64)
-    parts = [part for part in (canaries, others) if part is not None and np.any(part)]
+    parts = [part for part in (planted.part, others) if part is not None and np.any(part)]
     if not parts:
         return
     (scale, error), *_ = _coefficients(total, [np.sum(parts, axis=0)])

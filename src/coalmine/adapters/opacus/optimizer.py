@@ -22,7 +22,7 @@ import torch
 from opacus.optimizers import DPOptimizer
 
 from coalmine._random import stream
-from coalmine.adapters.gradients import Count, GradientAudit, StepCanaries, clipped_sum, norms_of
+from coalmine.adapters.gradients import Count, GradientAudit, StepCanaries, clipped_parts
 from coalmine.conformance.residual import LEAST_NOISE
 from coalmine.contracts import Array, Clip, Description, Glance, IndexArray, Sample, Vector
 from coalmine.errors import MismatchError
@@ -39,6 +39,7 @@ class Steps:
     def __init__(self, module: Any, drawn: Any = None, every: int = 1):
         self.module, self.drawn, self.every = module, drawn, every
         self.taken, self.done, self.failed = 0, 0, False  # all steps; those that were audited
+        self._next = -1  # the step of this block of steps that is audited
         self._clear()
 
     def begun(self, gradients: GradientAudit, description: Description) -> Steps:
@@ -63,9 +64,11 @@ class Steps:
         """Whether this step is audited: of large models one of every so many, which only the secret knows."""
         if self.failed or self.every == 1:
             return not self.failed
-        block, place = divmod(self.taken, self.every)
-        seed = int(self.gradients.audit.fingerprint, 16)
-        return place == int(stream(seed, "audited steps", block).integers(self.every))
+        block = self.taken // self.every
+        if self._next // self.every != block:
+            seed = int(self.gradients.audit.fingerprint, 16)
+            self._next = block * self.every + int(stream(seed, "audited steps", block).integers(self.every))
+        return self.taken == self._next
 
     def passed(self, optimizer: Any) -> None:
         """A step that is not audited: its noise is measured, and its batch is forgotten."""
@@ -94,15 +97,16 @@ class Steps:
         samples = optimizer.grad_samples
         count = len(samples[0])
         self.examples += count
-        self.rows: Vector | None = None
+        self.first: Vector | None = None
         if count * self.gradients.dim > _LARGE and self.done % _SOME:
             self.whole = False
             return
-        self.rows = torch.cat([each.reshape(count, -1) for each in samples], dim=1).detach().to("cpu").float().numpy()
+        parts = [each.detach().reshape(count, -1).to("cpu").float().numpy() for each in samples]
+        self.first = np.concatenate([part[:1] for part in parts], axis=1)
         clip = self.description.clip if isinstance(self.description.clip.norm, tuple) else Clip(self.clip_norm)
-        total = clipped_sum(self.rows, clip, self.gradients.groups)
+        total, norms = clipped_parts(parts, clip)
         self.own = total if self.own is None else self.own + total
-        self.unclipped += int((norms_of(self.rows) <= self.clip_norm).sum())
+        self.unclipped += int((norms <= self.clip_norm).sum())
 
     def plant(self, others: Vector) -> StepCanaries:
         """The canaries of a step; `others` is what Opacus made of the examples."""
@@ -172,9 +176,9 @@ def _squares(release: Any, total: Any, scale: float, spread: float) -> float:
     if release is None or release.numel() != total.numel():
         return float("nan")
     noisy = release.detach().reshape(-1) * scale
-    noise = (noisy - total.reshape(-1)).square_().sum(dtype=torch.float64).item()
-    rounding = float(torch.finfo(noisy.dtype).eps) ** 2 * noisy.square_().sum(dtype=torch.float64).item()
-    return noise / spread**2 if rounding <= (LEAST_NOISE * spread) ** 2 * total.numel() else float("nan")
+    rounding = float(torch.finfo(noisy.dtype).eps) * float(torch.linalg.vector_norm(noisy))
+    noise = noisy.sub_(total.reshape(-1)).square_().sum(dtype=torch.float64).item()
+    return noise / spread**2 if rounding <= LEAST_NOISE * spread * np.sqrt(total.numel()) else float("nan")
 
 
 def flat(tensors: list[Any]) -> Vector:
@@ -239,9 +243,9 @@ class _Canaries(_Watched):
         parameters = self.params  # type: ignore[attr-defined]
         kept = [(each.grad_sample, each.summed_grad) for each in parameters]
         planted = steps.plant(flat([summed for _, summed in kept]))
-        if steps.rows is not None:
-            firsts = [each[:1] for each in (steps.rows, planted.sent) if len(each)]
-            steps.samples = [Sample(each[0], self._alone(each)) for each in firsts]
+        if steps.first is not None:
+            firsts = [each[:1] for each in (steps.first, planted.sent) if len(each)]
+            steps.samples = [Sample(each[0], flat(self._alone(self._shaped(each)))) for each in firsts]
         if not planted.indices.size:
             return
         try:
@@ -258,19 +262,20 @@ class _Canaries(_Watched):
 
     def _kept_of_much(self, steps: Steps) -> float:
         """Clip norms that Opacus leaves of a gradient that is far too long, the same in every coordinate."""
-        length = steps.gradients.audit.replies.canary_norm * steps.clip_norm
-        row = np.full((1, steps.gradients.dim), length / np.sqrt(steps.gradients.dim), np.float32)
-        return float(np.linalg.norm(self._alone(row)) / steps.clip_norm)
+        entry = steps.gradients.audit.replies.canary_norm * steps.clip_norm / np.sqrt(steps.gradients.dim)
+        row = [each.new_full((1, *each.shape), entry) for each in self.params]  # type: ignore[attr-defined]
+        squares = sum(float(torch.linalg.vector_norm(each, dtype=torch.float64)) ** 2 for each in self._alone(row))
+        return float(np.sqrt(squares) / steps.clip_norm)
 
-    def _alone(self, row: Vector) -> Vector:
-        """What Opacus makes of one gradient; nothing of that stays."""
+    def _alone(self, row: list[Any]) -> list[Any]:
+        """What Opacus makes of one gradient, by parameter; nothing of that stays."""
         parameters, counted = self.params, {name: vars(self)[name] for name in _KEPT if name in vars(self)}  # type: ignore[attr-defined]
         kept = [(each.grad_sample, each.summed_grad) for each in parameters]
         try:
-            for parameter, rows in zip(parameters, self._shaped(row), strict=True):
+            for parameter, rows in zip(parameters, row, strict=True):
                 parameter.grad_sample, parameter.summed_grad = rows, None
             super().clip_and_accumulate()  # type: ignore[misc]
-            return flat([each.summed_grad for each in parameters])
+            return [each.summed_grad for each in parameters]
         finally:
             vars(self).update(counted)
             for parameter, (sample, summed) in zip(parameters, kept, strict=True):
