@@ -134,6 +134,8 @@ def judge_conformance(
     side = _side(conformance)
     false = sorted(conformance.deviations, key=lambda each: (each.side != side, each.key != "noise-scale", each.p_value))
     numbers = {**_measured(false[0]), **_interval(estimate, claim)}
+    if false[0].details.get("whitened"):
+        numbers["whitened"] = 1.0  # the sentence is one about noise that its strategy whitened
     code, keys = "more-noise" if side == "more" else "deviates", tuple(each.key for each in false)
     return Verdict("DEVIATES", code, verdict.power, numbers, side, keys, settled.word)
 

@@ -51,6 +51,26 @@ def test_stated_zcdp():
     assert told("account", "--zcdp", "1.86", "--delta", "1e-10")["epsilon"] == approx(13.688308, abs=1e-6)
 
 
+def test_more_participations_than_fit_are_counted_as_many_as_fit_and_that_is_said():
+    words = (
+        "account",
+        "--strategy",
+        "banded",
+        "--rounds",
+        "64",
+        "--separation",
+        "8",
+        "--noise-multiplier",
+        "1",
+        "--delta",
+        "1e-5",
+    )
+    found = CliRunner().invoke(app, [*words, "--participations", "9", "--json"], catch_exceptions=False)
+    assert "room for 8 participations that are at least 8 apart. Accounted for 8, not for 9." in found.stderr
+    assert json.loads(found.stdout) == told(*words, "--participations", "8") and json.loads(found.stdout)["participations"] == 8
+    assert "note" not in CliRunner().invoke(app, [*words, "--participations", "8"]).stderr
+
+
 def test_plan_compares_strategies_and_draws_them(tmp_path):
     picture = tmp_path / "strategies.svg"
     words = ("plan", "--strategy", "all", "--rounds", "64", "--separation", "8", "--dim", "1000", "--picture", str(picture))

@@ -10,10 +10,12 @@ import jsonschema
 import pytest
 
 from coalmine import AuditResult, Once, audit_scores, claim, cli, simulate_gaussian_mechanism
+from coalmine.audit.conforming import in_words_of
 from coalmine.audit.spec import AuditSpec, Statement
 from coalmine.audit.statements import with_conformance
-from coalmine.contracts import Conformance
+from coalmine.contracts import Clip, Conformance, Description, Noise
 from coalmine.errors import InputFileError
+from coalmine.mechanisms.strategies import Banded
 from coalmine.report import conforming as panel
 from coalmine.report import words
 from coalmine.report.card import card
@@ -83,6 +85,16 @@ def test_what_was_found_false_and_what_was_not_tested_has_lines(plain):
     assert len(shown) == 2 and shown[1].endswith("once: no contribution was seen before and after clipping")
     stale = conformance({"noise-fresh": "unknown"})
     assert "fresh every round" not in str(with_conformance(plain, stale))
+
+
+def test_correlated_noise_is_not_said_to_be_fresh(plain):
+    """It is new in every round only once its strategy has whitened it."""
+    described = Description(Clip(1.0), Noise(0.63, 0.63, rounds=Banded(8, (0.8, 0.6))))
+    assert in_words_of(MADE["as claimed"], Description(Clip(1.0), Noise(0.63, 0.63))) == MADE["as claimed"]
+    shown = str(with_conformance(plain, in_words_of(MADE["as claimed"], described)))
+    assert "independent between rounds after whitening" in shown and "fresh every round" not in shown
+    result = with_conformance(plain, in_words_of(conformance({"noise-fresh": "unknown"}), described))
+    assert "Found false: whitened by its strategy, the noise is new in every round" in str(result)
 
 
 @every

@@ -131,7 +131,7 @@ def test_one_band_releases_the_bits_of_independent_noise():
 
 
 def test_state_that_is_too_large_is_refused_and_names_the_remedy():
-    with pytest.raises(ValueError, match=r"650 MB in every checkpoint.*blt"):
+    with pytest.raises(ValueError, match=r"723 MB in every checkpoint.*blt"):
         Correlated(1.0, 1.0, strategy=Banded(64, (1.0,) * 64)).init(1_200_000)
     with pytest.raises(ValueError, match="'blt' or 'banded'"):
         Correlated(1.0, 1.0, strategy=Toeplitz(1024)).init(1_200_000)

@@ -67,6 +67,17 @@ def with_canaries(seen: Observed, recorder: Recorder) -> Observed:
     return replace(seen, canaries=found)
 
 
+def in_words_of(conformance: Conformance, description: Description) -> Conformance:
+    """Correlated noise is not new in every round; the tests see it whitened by its strategy, and their sentence says so."""
+    if description.fresh:
+        return conformance
+    findings = tuple(
+        replace(each, details={**each.details, "whitened": True}) if each.key == "noise-fresh" else each
+        for each in conformance.findings
+    )
+    return replace(conformance, findings=findings)
+
+
 def at_measured_noise(conformance: Conformance, claim: Claim | None) -> Conformance:
     """With the epsilon that the same accountant gives for the noise that was measured, and for the ends of its interval."""
     noise = conformance.noise

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from coalmine.audit.conclude import conclude, finish
-from coalmine.audit.conforming import STATE, Clients, make_battery, with_canaries
+from coalmine.audit.conforming import STATE, Clients, in_words_of, make_battery, with_canaries
 from coalmine.audit.observe import Record, Recorder, RunningEpsilon, with_schedule
 from coalmine.audit.score import Scorer
 from coalmine.audit.spec import AuditSpec
@@ -150,7 +150,7 @@ class Session:
             stated,
             kept_share=kept,
             further=tuple(further),
-            conformance=None if self._battery is None else self._battery.conclude(),
+            conformance=None if self._battery is None else in_words_of(self._battery.conclude(), self.description),
         )
 
     def _keep(self, seen: Observed, rows: Mapping[str, Array]) -> None:

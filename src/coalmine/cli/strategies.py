@@ -49,11 +49,15 @@ def planned(rounds: int | None, participations: int | None, separation: int | No
         raise ValueError("--strategy needs --rounds: a strategy is normalised for so many of them.")
     rounds = _validate.whole("rounds", rounds, least=1)
     apart = _validate.whole("separation", 1 if separation is None else separation, least=1)
-    most = 1 if separation is None else -(-rounds // apart)
-    times = most if participations is None else _validate.whole("participations", participations, least=1)
+    most = -(-rounds // apart)  # no client can come more often
+    usual = 1 if separation is None else most
+    times = usual if participations is None else _validate.whole("participations", participations, least=1)
     if not 0 <= momentum < 1:
         raise ValueError(f"momentum={momentum!r} is not allowed: it must be at least 0 and below 1.")
-    return Plan(rounds, min(times, -(-rounds // apart)), apart, momentum)
+    if times > most:
+        said = f"{rounds} rounds have room for {most} participations that are at least {apart} apart"
+        typer.echo(f"note: {said}. Accounted for {most}, not for {times}.", err=True)
+    return Plan(rounds, min(times, most), apart, momentum)
 
 
 def sampled(plan: Any, groups: int | None, rate: float | None, cohort: int | None, population: int | None) -> Any:
@@ -132,7 +136,8 @@ def account(name: str, options: Mapping[str, Any], plan: Any, sampling: Any, ask
         assert asked.epsilon is not None
         noise = accounting.calibrate_noise(pattern, epsilon=asked.epsilon, delta=asked.delta, description=described, **how)
     claim = accounting.claim_of(described.scaled(noise), pattern, delta=asked.delta, rounds=plan.rounds, **how)
-    numbers = {"strategy": name, **measures(strategy, plan), "noise_multiplier_first_one": noise * strategy.first}
+    often = {} if sampling else {"participations": plan.participations, "separation": plan.separation}
+    numbers = {"strategy": name, **often, **measures(strategy, plan), "noise_multiplier_first_one": noise * strategy.first}
     return Accounted(claim, noise, numbers)
 
 

@@ -28,6 +28,7 @@ FINDINGS: dict[str, str | Callable[[Numbers], str]] = {
     "quantile-noise": "the quantile of adaptive clipping is noisy",
     "earlier-rounds": "nothing of earlier rounds comes back",
 }
+WHITENED = {"noise-fresh": "whitened by its strategy, the noise is new in every round"}  # of correlated noise
 MEASURED = {  # what the number of a finding is, where its sentence does not say so
     "noise-by-coordinate": "coordinates without noise",
     "noise-gaussian": "as fourth moment",
@@ -64,7 +65,8 @@ NO_PART = ("not-described", "not-adaptive", "one-round", "one-layer")  # reasons
 
 def finding(key: str, details: Numbers) -> str:
     """The sentence of the description that a check tests."""
-    made = FINDINGS.get(key, key)
+    made = WHITENED.get(key) if details.get("whitened") else None
+    made = made or FINDINGS.get(key, key)
     return made if isinstance(made, str) else made(details)
 
 
@@ -103,7 +105,7 @@ def conformance_line(about: Any) -> str:
     if clip is not None and clip.measured is not None:
         parts.append(f"clip {clip.measured:.4f}")
     if fresh is not None and not fresh.deviates:
-        parts.append("fresh every round")
+        parts.append("independent between rounds after whitening" if fresh.details.get("whitened") else "fresh every round")
     count = len(about.findings)
     parts.append(f"{count} test{'s' * (count != 1)}")
     if count:

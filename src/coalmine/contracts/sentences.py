@@ -81,7 +81,7 @@ def _consistent(numbers: Numbers) -> str:
 
 
 def _deviates(numbers: Numbers) -> str:
-    false = [finding(key, {}) for key in numbers["found_false"]]
+    false = [finding(key, numbers) for key in numbers["found_false"]]
     first = f"the code is not the mechanism that was claimed. Found false: {', '.join(false[:1])}{_both(numbers)}"
     return f"{first}{_and_more(len(false) - 1)}{_interval_above(numbers)}"
 

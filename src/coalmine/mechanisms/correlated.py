@@ -23,6 +23,7 @@ from coalmine.mechanisms.strategies import OPTIONS, CorrelatedStrategy, Independ
 from coalmine.mechanisms.strategies.strategy import Draw
 
 MOST_STATE = 512 * 2**20  # bytes that a checkpoint holds, every round
+_PIECE = 1 << 14  # coordinates added at once, in the cache
 _OWN = ("strategy", *OPTIONS, "momentum")
 _DEFAULT = Independent(1)  # so that a dataclass may follow one whose fields have defaults
 
@@ -80,7 +81,9 @@ class Correlated(Gaussian):
             remembered = {name.removeprefix("noise."): value for name, value in state.items() if name != "clip_norm"}
             draw = partial(normals, noisy.size, secret)
             made, kept = self.correlated(public.round, noisy.size, draw, remembered)
-            noisy += self.noise_multiplier * public.clip_norm * made
+            scale = self.noise_multiplier * public.clip_norm
+            for start in range(0, noisy.size, _PIECE):  # never in place: noise may be kept by whoever made it
+                noisy[start : start + _PIECE] += scale * made[start : start + _PIECE]
         divisor = float(max(total.count, 1)) if self.divide_by_actual_cohort else public.denominator
         noisy /= divisor
         return Release(public.round, noisy, public.clip_norm, divisor), {"clip_norm": state["clip_norm"], **_named(kept)}

@@ -133,11 +133,11 @@ class Gaussian:
         return iter([(0, self.noise(dim, public, secret))])
 
 
-def normals(dim: int, secret: Streams, *names: str | int) -> Array:
+def normals(dim: int, secret: Streams, *names: str | int, out: Array | None = None) -> Array:
     """Standard normal numbers, the same for the same names whatever was drawn before; a stream for every block."""
-    made = np.empty(dim)
-    for start, part in normals_in_blocks(dim, secret, *names):
-        made[start : start + part.size] = part
+    made = np.empty(dim) if out is None else out
+    for block, start in enumerate(range(0, dim, _BLOCK)):
+        secret(*names, block).standard_normal(out=made[start : start + _BLOCK])
     return made
 
 

@@ -23,7 +23,9 @@ from coalmine.mechanisms.strategies.toeplitz import Toeplitz
 
 OBJECTIVES = ("mean", "max")
 _PIECE = 1 << 16  # coordinates at once
-_MANY = 32  # bands, beyond which several rounds read the ring together
+_COLUMNS = 1 << 13  # coordinates of one product of matrices
+_FEW = 8  # bands, up to which every round reads the ring by itself
+_MANY = 32  # bands, beyond which twice as many rounds read it together
 _TOGETHER = 8  # rounds
 _LEAST_STEP = 1e-300
 
@@ -99,9 +101,14 @@ class Banded(ToeplitzStrategy):
         return self.bands - 1
 
     @property
+    def together(self) -> int:
+        """Rounds whose noise is made at once: with many bands, reading the vectors of the past is what takes the time."""
+        return 1 if self.bands <= _FEW else _TOGETHER if self.bands <= _MANY else 2 * _TOGETHER
+
+    @property
     def stored(self) -> int:
-        """The same, the newest, and what is known of later rounds."""
-        return 0 if self.bands == 1 else self.bands + (_TOGETHER - 1) * (self.bands > _MANY)
+        """The same, and those that are made together."""
+        return 0 if self.bands == 1 else self.bands - 1 + self.together
 
     def check_size(self, dim: int) -> None:
         """No limit in time."""
@@ -118,28 +125,27 @@ class Banded(ToeplitzStrategy):
 
     def init(self, dim: int) -> State:
         """A ring of vectors, none made yet."""
-        if self.bands == 1:
-            return {}
-        ring = {"past": np.zeros((self.bands, dim))}
-        return ring if self.bands <= _MANY else {**ring, "ahead": np.zeros((_TOGETHER - 1, dim))}
+        return {} if self.bands == 1 else {"past": np.zeros((self.stored, dim))}
 
     def noise(self, number: int, dim: int, draw: Draw, state: State) -> tuple[Array, State]:
         """w_t = (z_t - c_1 w_{t-1} - …) / c_0.
 
-        The ring has a place more than it needs: round t writes where round t does not read, so that the ring can be written in
-        place, and a round that is made again comes out the same.
+        The ring has places for the rounds that are made together beside those that they read: it is written in place, and a
+        round that is made again comes out the same.
         """
-        made, own = draw("noise", number), self.coefficients()
         if self.bands == 1:
-            return made, state
-        kept = {name: value if value.flags.writeable else value.copy() for name, value in state.items()}
-        subtract = self._few if self.bands <= _MANY else self._many
-        subtract(number, made, own, **kept)
-        return made, kept
+            return draw("noise", number), state
+        past = state["past"] if state["past"].flags.writeable else state["past"].copy()
+        if self.together == 1:
+            return self._made(number, draw("noise", number), past), {"past": past}
+        if number % self.together == 0:
+            self._make(number, draw, past)
+        return past[number % self.stored].copy(), {"past": past}
 
-    def _few(self, number: int, made: Array, own: Array, past: Array) -> None:
-        """Every round reads the whole ring; what is computed of a piece stays in the cache."""
-        weights, room = self._weights(number, 0, own), np.empty(min(_PIECE, made.size))
+    def _made(self, number: int, made: Array, past: Array) -> Array:
+        """One round, in pieces that stay in the cache."""
+        own, weights, room = self.coefficients(), np.zeros(self.bands), np.empty(min(_PIECE, made.size))
+        weights[(number - np.arange(1, self.bands)) % self.bands] = own[1:]
         for start in range(0, made.size, _PIECE):
             part = made[start : start + _PIECE]
             summed = room[: part.size]
@@ -147,33 +153,31 @@ class Banded(ToeplitzStrategy):
             part -= summed
             part /= own[0]
             past[number % self.bands, start : start + _PIECE] = part
+        return made
 
-    def _many(self, number: int, made: Array, own: Array, past: Array, ahead: Array) -> None:
-        """The ring is larger than any cache, and reading it takes the time: once for several rounds, as a product of matrices.
+    def _make(self, number: int, draw: Draw, past: Array) -> None:
+        """Several rounds as one product of matrices: normals are written where their noise belongs, then mixed."""
+        places = (number + np.arange(1 - self.bands, self.together)) % self.stored
+        new, weights = places[self.bands - 1 :], np.empty((self.together, self.stored))
+        weights[:, places] = self._mixing()
+        for later, place in enumerate(new):
+            if number + later < self.rounds:
+                draw("noise", number + later, out=past[place])
+        for start in range(0, past.shape[1], _COLUMNS):
+            made = weights @ past[:, start : start + _COLUMNS]
+            for place, row in zip(new, made, strict=True):
+                past[place, start : start + _COLUMNS] = row
 
-        `ahead` holds what vectors from before the first of these rounds give to the others; the few since then are added.
+    def _mixing(self) -> Array:
+        """The last rows of [[1, 0], [-T⁻¹P, T⁻¹]]: noise of rounds by the noise of those before them, and by their normals.
+
+        T is C of these rounds, and P what the rounds before them leave in them.
         """
-        turn, size = number % _TOGETHER, _PIECE >> 3
-        weights = np.stack([self._weights(number, later, own) for later in range(_TOGETHER)])
-        for start in range(0, made.size, size):
-            piece = slice(start, min(start + size, made.size))
-            if turn == 0:
-                sums = weights @ past[:, piece]
-                ahead[:, piece], summed = sums[1:], sums[0]
-            else:
-                summed = ahead[turn - 1, piece].copy()
-            for lag in range(1, turn + 1):
-                summed += own[lag] * past[(number - lag) % self.bands, piece]
-            made[piece] -= summed
-            made[piece] /= own[0]
-            past[number % self.bands, piece] = made[piece]
-
-    def _weights(self, number: int, later: int, own: Array) -> Array:
-        """By place in the ring, the coefficients with which vectors before this round count, so many rounds later."""
-        weights = np.zeros(self.bands)
-        places = (number - np.arange(1, self.bands - later)) % self.bands
-        weights[places] = own[1 + later :]
-        return weights
+        kept, column = self.bands - 1, np.zeros(self.bands - 1 + self.together)
+        column[: self.bands] = self.coefficients()
+        whole = scipy.linalg.toeplitz(column, np.zeros(column.size))[kept:]
+        mixed = scipy.linalg.solve_triangular(whole[:, kept:], np.hstack([-whole[:, :kept], np.eye(self.together)]), lower=True)
+        return np.asarray(mixed)
 
 
 def weights_of(objective: str, rounds: int) -> Array:

@@ -30,7 +30,7 @@ from coalmine.mechanisms.strategies.strategy import CorrelatedStrategy, Draw, Pl
 _STARTS = (0.6, 0.8, 1.0)  # of log(rounds): where the slowest buffer forgets
 _SLOWEST = 1e-7  # 1 - θ_1 of one more start
 _SMALLEST_STEP = 1e-8  # of a complex-step derivative: no cancellation
-_PIECE = 1 << 16  # coordinates at once, in the cache
+_PIECE = 1 << 15  # coordinates at once, in the cache
 _LARGEST = 1 - 1e-12  # of a decay: 1 itself would never forget
 MOST_BUFFERS = 8
 
@@ -115,8 +115,8 @@ class Blt(ToeplitzStrategy):
 
     @property
     def stored(self) -> int:
-        """The same."""
-        return len(self.decays)
+        """The same, and the newest noise."""
+        return len(self.decays) + 1 if self.decays else 0
 
     def check_size(self, dim: int) -> None:
         """No limit in time."""
@@ -134,26 +134,34 @@ class Blt(ToeplitzStrategy):
         return made * self.first, {"buffers": after}
 
     def init(self, dim: int) -> State:
-        """Empty buffers."""
-        return {"buffers": np.zeros((len(self.decays), dim))} if self.decays else {}
+        """Empty buffers, and in the last row no noise that they have yet to remember."""
+        return {"buffers": np.zeros((self.stored, dim)), "seen": np.zeros(())} if self.decays else {}
 
     def noise(self, number: int, dim: int, draw: Draw, state: State) -> tuple[Array, State]:
-        """w_t = z_t - Σ_j ω_j S_j, then S_j ← θ_j S_j + w_t; in units of the normalised matrix."""
+        """S_j ← θ_j S_j + w_{t-1}, then w_t = z_t - Σ_j ω_j S_j; in units of the normalised matrix.
+
+        Buffers are written in place, since new memory takes longer than all the rest. They remember a round when the next one
+        begins, and know how many they have seen: a round that is made again comes out the same.
+        """
         made = draw("noise", number)
         if not self.decays:
             return made, state
-        buffers = state["buffers"]
-        after, room = np.empty_like(buffers), np.empty(min(_PIECE, dim))
+        kept = {name: value if value.flags.writeable else value.copy() for name, value in state.items()}
+        rows, behind, room = kept["buffers"], int(kept["seen"]) < number, np.empty(min(_PIECE, dim))
+        kept["seen"][...] = number
         weights, decays, first = np.array(self.weights), np.array(self.decays)[:, None], self.first
         for start in range(0, dim, _PIECE):
-            own, old, new = made[start : start + _PIECE], buffers[:, start : start + _PIECE], after[:, start : start + _PIECE]
+            own, piece = made[start : start + _PIECE], rows[:, start : start + _PIECE]
+            buffers, newest = piece[:-1], piece[-1]
+            if behind:
+                buffers *= decays
+                buffers += newest
             remembered = room[: own.size]
-            np.einsum("j,jd->d", weights, old, out=remembered)
+            np.einsum("j,jd->d", weights, buffers, out=remembered)
             own -= remembered
-            np.multiply(old, decays, out=new)
-            new += own
+            newest[...] = own
             own /= first
-        return made, {"buffers": after}
+        return made, kept
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from coalmine.contracts import Array, Constraint, State
 from coalmine.mechanisms.strategies import sensitivity
 from coalmine.mechanisms.strategies.sensitivity import Sensitivity
 
-Draw = Callable[..., Array]  # names to a vector of standard normals of its own, the same whenever it is asked for
+Draw = Callable[..., Array]  # names to a vector of standard normals of its own, always the same; `out`: where it is written
 MOST_ROUNDS = 4096  # of a strategy that is a dense matrix
 MOST_REGENERATED = 1 << 27  # rounds · parameters, where every round draws the normals of all rounds before it again
 DIGITS = 12  # significant digits of optimised coefficients, rounded before use: files hold all of them

@@ -29,7 +29,7 @@ from coalmine.training.config import Config
 EPSILONS = (2.0, 8.0, 16.0)
 SEEDS = 3
 DELTA = 1e-5
-MOST_BANDS = 48  # so that checkpoints of a million parameters stay below 512 MB
+MOST_BANDS = 40  # so that checkpoints of a million parameters stay below 512 MB
 QUICK_METHODS = ("independent", "banded", "blt", "toeplitz")
 QUICK_GRID = ((1.0, 0.0), (0.3, 0.9), (1.0, 0.9))
 _NO_MOMENTUM: tuple[str, ...] = (
