@@ -5,10 +5,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from coalmine import data
 from coalmine.data import SPECIAL, Vocabulary
 from coalmine.training import run
 from coalmine.training.assembly import federation, load_task
-from coalmine.training.config import read_config
+from coalmine.training.config import checked, read_config
 
 SMALL = (
     *(
@@ -98,3 +99,23 @@ def test_the_most_frequent_target_is_found_user_by_user():
     held_out = np.concatenate([np.ravel(each.targets) for _, each in task.held_out])
     held_out = held_out[held_out >= SPECIAL]
     assert task.baseline[0] == pytest.approx((held_out == most).mean(), rel=1e-12)
+
+
+def test_of_many_users_in_files_only_those_held_out_are_read_before_a_round(tmp_path, encoded, monkeypatch):
+    rows = [{"user": f"user-{place:02}", "text": "air turns bad"} for place in range(30)]
+    data.group_by_user(rows, tmp_path / "grouped", user="user")
+    told = {"source": "grouped", "vocabulary": "ascii", "unit": "characters", "length": 8, "held_out": 5}
+    asked = checked(
+        {
+            "data": {**told, "options": {"path": str(tmp_path / "grouped"), "text": "text"}},
+            "model": {"name": "chat-lstm"},
+            "participation": {"pattern": "poisson", "rounds": 2, "cohort_size": 3},
+        }
+    )
+    kept = load_task(asked).train
+    assert encoded["texts"] == 30
+    monkeypatch.setattr("coalmine.training.assembly.SAMPLED", 10)
+    encoded.clear()
+    lazy = load_task(asked).train
+    assert encoded["texts"] == 5
+    assert np.array_equal(lazy.examples_of(lazy.users[3]).features, kept.examples_of(kept.users[3]).features)

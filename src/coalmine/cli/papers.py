@@ -31,13 +31,14 @@ def reproduce(
       coalmine reproduce table1
       coalmine reproduce table2 --part model --scale full
     """
-    from coalmine.papers.kit.experiment import Ask
     from coalmine.papers.kit.registry import EXPERIMENTS, experiment, listing
-    from coalmine.papers.kit.saving import folder_of, save
 
     if only_list:
         show([*EXPERIMENTS] if as_json else listing(), as_json)
         return
+    from coalmine.papers.kit.experiment import Ask
+    from coalmine.papers.kit.saving import folder_of, save
+
     if name is None:
         raise ValueError(f"name an experiment: {', '.join(EXPERIMENTS)}; --list explains them.")
     ask = Ask(scale, seed, simulations, workers, out, data_dir, part, quiet)  # type: ignore[arg-type]

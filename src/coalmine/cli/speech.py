@@ -13,13 +13,13 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard er
 
 def show(result: Any, as_json: bool) -> None:
     """A result as words for people or as one JSON document."""
-    from coalmine.contracts import plain
-
     if not as_json:
         result.show() if hasattr(result, "show") else typer.echo(str(result))
     elif hasattr(result, "to_json"):
         typer.echo(result.to_json(), nl=False)
     else:
+        from coalmine.contracts import plain  # numpy is not loaded for a list of names
+
         typer.echo(json.dumps(plain(result), indent=2))
 
 

@@ -283,7 +283,7 @@ def quiet_threads(dim: int = 0) -> None:
         mallopt: Callable[[int, int], int] = ctypes.CDLL(None).mallopt
     except (OSError, TypeError, AttributeError):  # no such library, or none with that function
         return
-    large = 4 * dim >= LARGEST_KEPT
-    of_large = ((-4, 1 << 16), (-3, LARGEST_KEPT)) if large else ((-4, 0),)  # M_MMAP_MAX, M_MMAP_THRESHOLD
-    for option, value in (*of_large, (-1, 2**31 - 1), (-2, 64 << 20)):  # M_TRIM_THRESHOLD, M_TOP_PAD
+    large = 4 * dim >= LARGEST_KEPT  # then half a vector is given back too, and little is asked for in advance
+    of_large = ((-4, 1 << 16), (-3, LARGEST_KEPT // 2)) if large else ((-4, 0),)  # M_MMAP_MAX, M_MMAP_THRESHOLD
+    for option, value in (*of_large, (-1, 2**31 - 1), (-2, (4 if large else 64) << 20)):  # M_TRIM_THRESHOLD, M_TOP_PAD
         mallopt(option, value)

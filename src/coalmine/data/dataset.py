@@ -138,6 +138,11 @@ class Federated(Generic[T]):
             return names, digest, self.selections
         return self.users, self.sizes.tolist()
 
+    @property
+    def indexed(self) -> bool:
+        """Whether users are an index of files, of which one user is read at once."""
+        return isinstance(self.users, IndexedUsers)
+
     @cached_property
     def sizes(self) -> IndexArray:
         """How many examples each user has, in the order of `users`."""

@@ -31,7 +31,7 @@ from coalmine.training.config import Config
 from coalmine.training.federation import Federation
 from coalmine.training.server import ServerAdam, ServerSGD
 
-LARGE = 100_000  # users above whom nothing looks at everybody's data before the first round
+LARGE = 100_000  # users above whom nothing looks at everybody's data before the first round, `SAMPLED` if they are in files
 _MOST_ROUNDS = 1_000_000  # of a training: their schedule is drawn and kept before the first one
 SAMPLED = 10_000  # users who are looked at instead
 
@@ -229,14 +229,20 @@ def _vocabulary(train: FederatedTexts, config: sections.Data) -> Vocabulary:
 
 
 def _windows(texts: FederatedTexts, vocabulary: Vocabulary, config: sections.Data) -> FederatedDataset:
-    """Windows of texts: in memory, or cut anew when a client needs them, for sources that do not fit."""
+    """Windows of texts: in memory, or cut anew when a client needs them, for sources that are large or do not fit."""
     windows = texts.windows(vocabulary, length=config.length, packing=config.packing)
-    return windows.in_memory() if config.in_memory and len(texts) <= LARGE else windows
+    return windows if not config.in_memory or _large(texts) else windows.in_memory()
 
 
 def _sampled(users: Any) -> Any:
     """Everybody, or of very many users some, evenly spaced: for what is public or only shown, and would need all data."""
-    return users if len(users) <= LARGE else users.spaced(SAMPLED)
+    return users.spaced(SAMPLED) if _large(users) else users
+
+
+def _large(users: Any) -> bool:
+    """Whether there are too many users to look at everybody's data. Where they are grouped in files, it is soon too many: all
+    texts of 100,000 users take minutes to cut, and those of one user are found at once when they are needed."""
+    return len(users) > (SAMPLED if users.indexed else LARGE)
 
 
 def _counted(targets: Any, least: int) -> Any:

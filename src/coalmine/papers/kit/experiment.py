@@ -7,14 +7,13 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from coalmine import _validate
-from coalmine.papers.kit.paper_result import PaperResult, ResultPart
-from coalmine.progress import track
-from coalmine.workers import Workers
+
+if TYPE_CHECKING:  # a list of experiments makes none of them
+    from coalmine.papers.kit.paper_result import PaperResult, ResultPart
 
 Scale = Literal["full", "quick"]
 SCALES: tuple[Scale, ...] = ("quick", "full")
@@ -79,6 +78,9 @@ class Ask:
 
     def each(self, function: Callable[[Piece], Found], jobs: Sequence[Piece], description: str) -> list[Found]:
         """The function of every job, in their order, by several processes if asked for, with progress."""
+        from coalmine.progress import track
+        from coalmine.workers import Workers
+
         size = max(self.workers, len(jobs) // _BATCHES)
         batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
         with Workers(min(self.workers, max(len(jobs), 1)), _Calls(function)) as workers:
@@ -120,6 +122,8 @@ class Experiment:
 
     def __call__(self, ask: Ask) -> PaperResult:
         """Make it."""
+        from importlib.metadata import version
+
         self.check(ask)
         begun = time.monotonic()
         found = self.run(ask)

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coalmine import _validate
 from coalmine.papers.kit.experiment import Ask, Experiment
-from coalmine.papers.kit.paper_result import PaperResult
+
+if TYPE_CHECKING:
+    from coalmine.papers.kit.paper_result import PaperResult
 
 MNIST, SHAKESPEARE, FASHION = "MNIST and QMNIST", "Shakespeare's roles", "Fashion-MNIST"
 MODEL_AND_RUNS: Mapping[str, Any] = {"trains": True, "parts": ("model", "runs")}
