@@ -32,7 +32,7 @@ def crafted_words(crafted: Numbers) -> dict[str, str]:
         composed = crafted["composed"].get("printed")
         if composed is not None:
             words["as printed"] += (
-                f"; composed {_number(composed_printed(composed))}, not a bound; a perfect canary would show "
+                f"; composed {_number(finite_printed(composed))}, not a bound; a perfect canary would show "
                 f"{_number(composed['perfect_canary'])}"
             )
     if (bound := crafted["composed"]["bound"])["epsilon"] is not None:
@@ -58,10 +58,10 @@ def printed_words(printed: Numbers) -> str:
     return f"no error among the scores, for which the formula has no finite value; capped at epsilon {capped}"
 
 
-def composed_printed(composed: Numbers) -> float:
-    """The paper's epsilon of a training, capped where rounds without an error have no finite value."""
-    value = float(composed["epsilon"])
-    return value if math.isfinite(value) else float(composed["capped"])
+def finite_printed(printed: Numbers) -> float:
+    """The paper's epsilon of a round or a training, capped where scores without an error have no finite value."""
+    value = float(printed["epsilon"])
+    return value if math.isfinite(value) else float(printed["capped"])
 
 
 def draws_in_words(draws: Numbers) -> str:

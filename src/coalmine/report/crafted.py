@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from coalmine.contracts.crafted_sentences import composed_printed, draws_in_words, printed_words
+from coalmine.contracts.crafted_sentences import draws_in_words, finite_printed, printed_words
 from coalmine.report.style import BLUE, GREEN, INK, MUTED, ORANGE, Drawing, drawing, house_style
 
 WIDTH, HEIGHT = 350.0, 226.0
@@ -54,7 +54,7 @@ def _plates(crafted: Numbers, own: float) -> Iterator[Plate]:
     composed, names = crafted["composed"], []
     if "printed" in composed:
         printed = composed["printed"]
-        names += [(_PRINTED, composed_printed(printed)), ("perfect, as printed", printed["perfect_canary"])]
+        names += [(_PRINTED, finite_printed(printed)), ("perfect, as printed", printed["perfect_canary"])]
     if composed["bound"]["epsilon"] is not None:
         names.append(("at least", composed["bound"]["epsilon"]))
         names.append(("if constant between", composed["bound_if_constant"]["epsilon"]))
@@ -127,7 +127,7 @@ def _point(each: Numbers) -> dict[str, float]:
         "low": each["estimate"]["low"], "high": each["estimate"]["high"],
     }  # fmt: skip
     if "epsilon" in printed:
-        found |= {"printed": printed["epsilon"], "perfect": printed["perfect_canary"]["epsilon"]}
+        found |= {"printed": finite_printed(printed), "perfect": printed["perfect_canary"]["epsilon"]}
     return {name: float(value) for name, value in found.items()}
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from coalmine.contracts.crafted_sentences import composed_printed, printed_words
+from coalmine.contracts.crafted_sentences import finite_printed, printed_words
 
 
 def in_words(found: Mapping[str, Any]) -> str:
@@ -69,7 +69,7 @@ def _composed(composed: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield (
             "composed",
             (
-                f"epsilon {_number(composed_printed(composed['printed']))} of the whole training as printed: not a bound; "
+                f"epsilon {_number(finite_printed(composed['printed']))} of the whole training as printed: not a bound; "
                 f"a perfect canary would show {_number(composed['printed']['perfect_canary'])}"
             ),
         )
