@@ -271,12 +271,12 @@ def versions(runs):
     found, folder = {}, ROOT / ".venv-opacus-versions"
     for version in VERSIONS:
         python = _prepared(folder / version, version)
-        tests = [python, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "tests/attach/test_opacus.py"]
-        shown = subprocess.run(tests, cwd=ROOT, capture_output=True, text=True)
-        found[version] = next(
-            (line for line in reversed(shown.stdout.splitlines()) if "passed" in line or "failed" in line), "none"
-        )
-        failed = [line for line in shown.stdout.splitlines() if line.startswith("FAILED")]
+        tests = [python, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-rs", "tests/attach/test_opacus.py"]
+        lines = subprocess.run(tests, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+        said = next((line for line in reversed(lines) if "passed" in line or "failed" in line), "none")
+        skipped = [line.partition(": ")[2] for line in lines if line.startswith("SKIPPED")]
+        found[version] = {"tests": said.partition(" in ")[0], "skipped": sorted(set(skipped))}
+        failed = [line for line in lines if line.startswith("FAILED")]
         print(version, found[version], *failed, sep="\n", flush=True)
     return found
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from coalmine.report.words import not_shown
 from coalmine.result import AuditResult
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -48,6 +49,7 @@ def test_correct_examples_conform(name, tmp_path, monkeypatch):
     assert result.conformance.deviations == ()
     assert result.game.unit == "example"
     assert result.verdict.word in ("CONSISTENT", "INCONCLUSIVE")
+    assert "client" not in "\n".join([str(result), *not_shown(result)])
 
 
 @pytest.mark.parametrize("name", NEEDS)

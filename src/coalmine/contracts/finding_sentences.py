@@ -20,7 +20,7 @@ FINDINGS: dict[str, str | Callable[[Numbers], str]] = {
     "noise-mean": "the noise has mean zero",
     "noise-unpredictable": "the noise does not come from a guessable seed",
     "clipping": "every contribution is clipped to the clip norm",
-    "treated-alike": "every client is clipped and counted in the same way, once",
+    "treated-alike": "every contribution is clipped and counted in the same way, once",
     "trained-alone": "what a client contributes does not depend on who is trained beside it",
     "canaries-whole": "canaries arrive whole and once",
     "denominator": "the sum is divided by the number that was announced",
@@ -42,7 +42,7 @@ MEASURED = {  # what the number of a finding is, where its sentence does not say
     "treated-alike": "contributions that differ",
     "trained-alone": "clip norms in the sum",
     "canaries-whole": "of what they must add",
-    "cohorts": "clients a round",
+    "cohorts": "in a round",
 }
 NOT_TESTED: dict[str, str | Callable[[Numbers], str]] = {
     "no-residual": "the sum of the contributions is not known in this view, so that the noise cannot be separated",

@@ -17,7 +17,8 @@ def training_words(facts: Numbers) -> dict[str, str]:
         return {}
     engine = facts.get("engine")
     released = facts.get("released", facts["rounds"])
-    of_steps = facts.get("unit") == "example"
+    one = "an example" if facts.get("unit") == "example" else "a client"
+    of_steps = engine is not None and one == "an example"  # our own trainer has rounds of clients, whoever is protected
     steps, many = ("steps", "examples") if of_steps else ("rounds", "clients")
     head = f"{released} {steps} of {facts['mean_clients']:.0f} {many}, {facts['parameters']:,} parameters; "
     words = {}
@@ -28,12 +29,12 @@ def training_words(facts: Numbers) -> dict[str, str]:
         if facts.get("later_rounds"):
             words["training"] += f"; {facts['later_rounds']} more {steps} without canaries"
         if "epsilon_of_clients" in facts:
-            words["own claim"] = _own_claim(facts, "an example" if of_steps else "a client")
+            words["own claim"] = _own_claim(facts, one)
         share = _share_of_steps(facts) if of_steps else _share_of_rounds(facts)
         if "mean_unclipped_clients" in facts:
             share += f"; unclipped {many} {100 * facts['mean_unclipped_clients']:.0f}%"
     else:
-        words["training"] = f"{head}a client's own claim: epsilon = {float(facts['epsilon_of_clients']):.3g} "
+        words["training"] = f"{head}{one}'s own claim: epsilon = {float(facts['epsilon_of_clients']):.3g} "
         words["training"] += f"({how_often(facts['participation'])})"
         share = f"{100 * facts['mean_canary_share']:.1f}% of a cohort (at most {100 * facts['largest_canary_share']:.1f}%); "
         share += f"unclipped updates {100 * facts['mean_unclipped_clients']:.0f}%, "

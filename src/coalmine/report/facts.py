@@ -69,7 +69,8 @@ def _trained(training: Mapping[str, Any]) -> str:
     rounds, clients, parameters = (training.get(name) for name in ("rounds", "mean_clients", "parameters"))
     if not (drawable(rounds) and drawable(clients) and drawable(parameters)):
         return ""
-    what = "steps of {:.0f} examples" if training.get("unit") == "example" else "rounds of {:.0f} clients"
+    of_steps = "engine" in training and training.get("unit") == "example"  # our own trainer has rounds of clients
+    what = "steps of {:.0f} examples" if of_steps else "rounds of {:.0f} clients"
     return f"{rounds} {what.format(clients)}, {parameters:,} parameters"
 
 

@@ -151,7 +151,7 @@ def _plates(evidence: Evidence) -> Iterator[tuple[str, str, Callable[[], Drawing
         "Epsilon by number of presentations",
         lambda: figures.presentations(points),
         "Canaries of this run grouped by how often they took part, each group with its interval and with the claim for so many "
-        f"rounds. Groups of fewer than 20 are left out; a {unit}'s own claim is that of its own participation.",
+        f"rounds. Groups of fewer than 20 are left out; the claim of a real {unit} is that of its own participation.",
     )
     if scores is not None and not result.rankings:
         yield (

@@ -38,6 +38,7 @@ _LIMITS = {  # what each verdict does not say
     "INCONCLUSIVE": "Whether the claim holds. This design would probably have missed a violation: its silence says nothing.",
     NO_CLAIM: "Whether any claim holds: none was given.",
 }
+_TWICE = {"client": "one person with two ids", "example": "an example that is in the data twice"}
 _RELATIONS = {"add-or-remove-one": "add or remove one", "replace-one": "replace one"}
 
 
@@ -169,7 +170,8 @@ def people(result: AuditResult) -> str:
 
 def not_shown(result: AuditResult) -> list[str]:
     """What a reader might take from the page and may not."""
-    game, view = game_of(result), shown_view(result)
+    game, view, who = game_of(result), shown_view(result), _unit(result)
+    one = f"{'an' if who[0] in 'aeio' else 'a'} {who}"
     limits = [_first_limit(result)]
     if not _noise_seen(result):
         limits.append(
@@ -182,7 +184,7 @@ def not_shown(result: AuditResult) -> list[str]:
             "Faults that leave no trace in one run, or too little of it: a seed that somebody else knows, or can find by more "
             "guesses than were tried here; one noise vector that is turned in another way in every round; noise that is "
             "missing along a few directions; noise in single precision, behind which the last digits of the sum can be read; "
-            "a client who comes somewhat more often than claimed; one person with two ids."
+            f"{one} that comes somewhat more often than claimed; {_TWICE.get(who, 'one person who is there twice')}."
         )
     if not result.bound.valid:
         limits.append("A proof. The bound is approximate and may lie above the truth more often than its confidence says.")
@@ -191,12 +193,11 @@ def not_shown(result: AuditResult) -> list[str]:
         "training may show more."
     )
     limits.append(f"What other adversaries see. The statement is for the view “{view}” alone.")
-    unit = {"client": "examples", "example": "clients"}.get(game.unit or "")
-    if unit:
-        limits.append(f"Anything about single {unit}: who is protected here is one {game.unit}.")
-    clients, who = clients_attendance(result), _unit(result)
+    others = {"client": "single examples", "example": "people with several examples"}.get(game.unit or "")
+    if others:
+        limits.append(f"Anything about {others}: who is protected here is one {game.unit}.")
+    clients = clients_attendance(result)
     if game.participation is not None and clients is not None and clients != game.participation:
-        one = f"{'an' if who == 'example' else 'a'} {who}"
         limits.append(
             f"What {one} of this run risks: canaries take part {game.participation}, {who}s {clients}. "
             f"The accountant's claim for {one} is epsilon = {number(_float(result.training.get('epsilon_of_clients')))}."

@@ -64,6 +64,7 @@ class Facts:
             "rounds": self.job.rounds,
             "participation": self.job.participation.attendance,
             "epsilon_of_clients": self.claim.epsilon,
+            **({"unit": self.config.privacy.unit} if self.config.privacy.unit != "client" else {}),
             **{f"mean_{name}": value for name, value in mean.items()},
             "largest_canary_share": max(event["canary_share"] for event in rounds),
             "model_sha256": model_sha256,
