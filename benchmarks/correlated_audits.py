@@ -13,7 +13,8 @@ audited as any other: matched filter with the strategy's description as one cand
     gdp, anytime   runs in which these bounds, which use the Gaussian shape, lie above the epsilon of the expected gap: 5 %
 
 A run costs about .07 CPU seconds, 200 of every row three minutes. Rows are added to benchmarks/results/correlated_audits.json,
-each with its number of runs. Exits with 1 if a rate is exceeded by more than chance (once in 10,000), or a share is below 99.5 %.
+each with its number of runs. Exits with 1 if a rate is exceeded by more than chance (once in 10,000), or a share is below
+99.5 %.
 """
 
 import argparse
