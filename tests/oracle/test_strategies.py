@@ -385,6 +385,7 @@ def test_noise_of_many_bands_is_made_for_several_rounds_at_once(bands, together)
     fresh = [normals(size, partial(stream, 5), "noise", number) for number in range(70)]
     assert np.allclose(strategy.matrix() @ made, fresh, atol=1e-9)
     assert sum(value.shape[0] for value in state.values()) == strategy.stored == bands - 1 + together
+    assert np.array_equal(streamed(strategy, 8500, rounds=70)[0], made[:, :8500]), "bits do not depend on the rest of a piece"
     draw = partial(normals, size, partial(stream, 5))
     for number in (47, 48, 49, 55, 64):
         _, state = streamed(strategy, size, rounds=number)

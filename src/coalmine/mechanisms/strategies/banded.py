@@ -164,9 +164,12 @@ class Banded(ToeplitzStrategy):
             if number + later < self.rounds:
                 draw("noise", number + later, out=past[place])
         for start in range(0, past.shape[1], _COLUMNS):
-            made = weights @ past[:, start : start + _COLUMNS]
-            for place, row in zip(new, made, strict=True):
-                past[place, start : start + _COLUMNS] = row
+            piece = past[:, start : start + _COLUMNS]
+            size = piece.shape[1]
+            if size < _COLUMNS:  # products of other sizes add up in another order, which depends on the number of threads
+                piece = np.pad(piece, ((0, 0), (0, _COLUMNS - size)))
+            for place, row in zip(new, weights @ piece, strict=True):
+                past[place, start : start + size] = row[:size]
 
     def _mixing(self) -> Array:
         """The last rows of [[1, 0], [-T⁻¹P, T⁻¹]]: noise of rounds by the noise of those before them, and by their normals.
