@@ -9,6 +9,10 @@ the end of its pipe. (The pools of the standard library share one pipe, and wait
 Large arrays do not travel through pipes. Those of tasks are written once a call into memory that all processes read, however
 many tasks hold them. Where results are summed up (`Workers.fold`), a worker adds up its own tasks and hands over one sum; one
 that dies takes its sum with it, and all of its tasks are done again.
+
+Where a sum takes a few thousandths of a second, as with a tiny model, telling workers about it takes longer than doing it; and
+a machine may have no second processor to spare. So after some short calls the next ones are tried in this process, and the
+quicker way is gone on with (`Pace`).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -37,6 +42,39 @@ Result = TypeVar("Result", covariant=True)
 _DEATHS = 5  # of workers in one round, before it is taken for more than bad luck
 _FIRST_DEATHS = 2  # the same, while no worker has ever finished anything
 _PATIENCE = 5.0  # seconds for a worker to leave by itself
+SHORT = 0.5  # seconds of a call: what a longer one loses by being shared is little beside what it gains
+SHARED_FIRST, TRIED = 12, 4  # calls that workers do before any is tried in this process, and how many are
+
+
+class Pace:
+    """Whether calls are done here or shared: by the quickest of a few of each kind, where all of them are short.
+
+    >>> pace = Pace()
+    >>> for _ in range(SHARED_FIRST + TRIED):
+    ...     pace.took(0.001 if pace.here else 0.004)
+    >>> pace.here
+    True
+    """
+
+    def __init__(self) -> None:
+        self._shared, self._own = list[float](), list[float]()
+        self.here, self._decided = False, False
+
+    def took(self, seconds: float) -> None:
+        """How long a call took, in the way that `here` says."""
+        if self._decided:
+            return
+        (self._own if self.here else self._shared).append(seconds)
+        if len(self._shared) < SHARED_FIRST:
+            return
+        shared = sorted(self._shared[1:])  # the first call starts the workers
+        middle = shared[len(shared) // 2]
+        if len(self._own) == TRIED:
+            self.here, self._decided = min(self._own) < shared[0], True
+        elif max([middle, *self._own]) > min(middle, SHORT):  # too long to try, or clearly slower here
+            self.here, self._decided = False, True
+        else:
+            self.here = True
 
 
 class Job(Protocol[Task, Result]):
@@ -108,6 +146,7 @@ class Workers(Generic[Task, Result]):
         self._workers: list[_Worker] = []
         self._proven = False  # whether a worker has ever finished anything
         self._written: bytes | None = None
+        self._pace = Pace()
 
     def __enter__(self) -> Workers[Task, Result]:
         if self.count == 1:
@@ -130,7 +169,7 @@ class Workers(Generic[Task, Result]):
 
     def give(self, job: Job[Task, Result]) -> None:
         """Another job from now on, for the same processes."""
-        self._job, self._jobs, self._written = job, self._jobs + 1, None
+        self._job, self._jobs, self._written, self._pace = job, self._jobs + 1, None, Pace()
         if self.count == 1:
             job.prepare()
 
@@ -143,8 +182,16 @@ class Workers(Generic[Task, Result]):
     def fold(self, tasks: Sequence[Task], total: Sum) -> list[Result]:
         """The same for a `SummingJob`: sums are added to `total`, whatever the order, and do not travel with every task."""
         if self.count == 1:
-            return [self._job.fold(total, task) for task in tasks]  # type: ignore[attr-defined]
-        return self._shared(tasks, total)
+            return self._alone(tasks, total)
+        began, here = time.perf_counter(), self._pace.here
+        found = self._alone(tasks, total) if here else self._shared(tasks, total)
+        self._pace.took(time.perf_counter() - began)
+        if self._pace.here and not here:
+            self._job.prepare()
+        return found
+
+    def _alone(self, tasks: Sequence[Task], total: Sum) -> list[Result]:
+        return [self._job.fold(total, task) for task in tasks]  # type: ignore[attr-defined]
 
     def _shared(self, tasks: Sequence[Task], total: Sum | None) -> list[Result]:
         waiting, busy, deaths = deque(range(len(tasks))), dict[Connection, tuple[_Worker, int]](), 0

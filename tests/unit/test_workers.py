@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from coalmine.errors import CoalmineError, NonFiniteError
-from coalmine.workers import Workers
+from coalmine.workers import SHARED_FIRST, SHORT, TRIED, Pace, Workers
 
 JOBS = """
     import os, signal, time
@@ -218,6 +218,34 @@ def test_the_sum_of_a_dead_worker_is_made_again(jobs, tmp_path):
         assert len(list(folder.glob("grave-*"))) == 1
 
 
+@pytest.mark.parametrize(
+    ("shared", "own", "here"),
+    [(0.004, 0.003, True), (0.004, 0.005, False), (2 * SHORT, 0.0, False)],
+    ids=["quicker here", "quicker shared", "too long to try"],
+)
+def test_short_sums_are_made_where_they_are_quicker(shared, own, here):
+    pace, tried = Pace(), 0
+    for number in range(SHARED_FIRST + TRIED + 20):
+        tried += pace.here
+        pace.took(9.0 if not number else own if pace.here else shared)
+    assert pace.here is here
+    assert tried == (20 + TRIED if here else 1 if shared <= SHORT else 0)  # one that is slower is enough
+
+
+def test_a_sum_that_is_made_here_is_the_same(jobs, monkeypatch):
+    monkeypatch.setattr(Pace, "took", lambda self, _: setattr(self, "here", self.here or bool(sums)))
+    tasks = [("add", number, np.ones(20_000)) for number in range(5)]
+    job, sums, here = jobs.Sums(), [], []
+    with Workers(2, job) as workers:
+        for _ in range(2 + TRIED):
+            total = jobs.Total()
+            here.append(job.prepared)
+            assert workers.fold(tasks, total) == [0, 2, 4, 6, 8]
+            sums.append(total.value.tolist())
+    assert here == [False] * 2 + [True] * TRIED  # a job is made ready in this process when it is first done here
+    assert sums == [[15.0] * 20_000] * len(sums)
+
+
 def test_an_error_in_a_sum_leaves_nothing_for_the_next(jobs):
     tasks = [("add", 1, np.ones(20_000)), ("fail", 2), ("add", 3, np.ones(20_000))]
     with Workers(2, jobs.Sums()) as workers:
@@ -252,7 +280,7 @@ UNGUARDED = """
     import sys
     sys.path.insert(0, {folder!r})
     from {module} import Job
-    from coalmine.workers import Workers
+    from coalmine.workers import SHARED_FIRST, SHORT, TRIED, Pace, Workers
 
     if __name__ != "__main__":
         sys.exit("started again")  # what a script does in a worker, if its call stands under no guard
@@ -282,7 +310,7 @@ SCRIPT = """
     import sys
     sys.path.insert(0, {folder!r})
     from {module} import Job
-    from coalmine.workers import Workers
+    from coalmine.workers import SHARED_FIRST, SHORT, TRIED, Pace, Workers
 
     if __name__ == "__main__":
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background of a shell
