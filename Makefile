@@ -8,8 +8,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 FLOWER := .venv-flower
 FLOWER_STAMP := $(FLOWER)/installed
-FLOWER_TESTS := $(FLOWER)/bin/python -m pytest -n 2 --dist worksteal -q tests/flower src/coalmine/adapters tests/docs -k 'flower or adapters'
-TESTS  := $(BIN)/pytest -n 2 --dist worksteal -q --ignore=tests/machines
+# Two workers of pytest share two cores: libraries with threads of their own would only stand in each other's way.
+ONE_THREAD := env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+FLOWER_TESTS := $(ONE_THREAD) $(FLOWER)/bin/python -m pytest -n 2 --dist worksteal -q tests/flower src/coalmine/adapters tests/docs -k 'flower or adapters'
+TESTS  := $(ONE_THREAD) $(BIN)/pytest -n 2 --dist worksteal -q --ignore=tests/machines
 FAST   := tests/unit tests/contracts tests/test_architecture.py
 LINT   := 'ruff check' '$(BIN)/ruff check .' 'ruff format' '$(BIN)/ruff format --check .' mypy '$(BIN)/mypy'
 

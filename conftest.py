@@ -1,4 +1,4 @@
-"""For all tests: which are left alone where Flower is not installed, and how long those of each directory took.
+"""For all tests: one thread, which are left alone where Flower is not installed, and how long those of each directory took.
 
 Flower lives in an environment of its own (`make flower`): where it is not installed, its files are left alone.
 """
@@ -7,6 +7,11 @@ import os
 import warnings
 from collections import Counter
 from importlib.util import find_spec
+
+# Workers of pytest share the cores: libraries with threads of their own would only stand in each other's way. This is before
+# anything loads numpy or torch, and holds for processes that tests start as well.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
 
 # Seconds of tests by directory, all workers together. Two workers share them, so that a sum of 2,400 is 20 minutes. A
 # directory over its budget is marked at the end of a run; no test fails for it.

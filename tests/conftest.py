@@ -1,5 +1,7 @@
 """Shared by tests of several kinds: rounds of a linear mechanism, without any training."""
 
+import contextlib
+import io
 import json
 import re
 import shutil
@@ -32,6 +34,49 @@ def one_thread():
     quiet_threads()
     yield
     torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a command printed, and how it ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """`called("zoo", "--list", folder=...)`: the command line as its own process runs it, without the time to import it all."""
+    from coalmine.__main__ import main
+
+    def call(*words, folder):
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["coalmine", *(str(word) for word in words)])
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
+            main()
+        return Called(ended.value.code or 0, out.getvalue(), err.getvalue())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def undrawn():
+    """Pages of runs have a line for each figure: drawing is half of the time of a small run. Tests of pages have them drawn."""
+    from markupsafe import Markup
+
+    from coalmine.report import page
+
+    draw = page.element
+
+    def name(figure, name, description):
+        return Markup("<p>{}: {}</p>").format(name, description)
+
+    name.drawn = draw
+    page.element = name
+    yield
+    page.element = draw
 
 
 @dataclass(frozen=True)
@@ -126,6 +171,7 @@ def finished(tmp_path_factory):
 
     def make(*changes):
         if changes not in found:
+            from coalmine.report import page
             from coalmine.training import run
             from coalmine.training.config import read_config
 
@@ -138,7 +184,9 @@ def finished(tmp_path_factory):
             )
             config = read_config("tiny", [*small, *changes])
             found[changes] = tmp_path_factory.mktemp("finished") / f"run-{len(found)}"
-            run(config, found[changes], secret_seed=5, quiet=True)
+            with pytest.MonkeyPatch.context() as patch:  # shared with tests of pages, whoever asks first
+                patch.setattr(page, "element", getattr(page.element, "drawn", page.element))
+                run(config, found[changes], secret_seed=5, quiet=True)
         return found[changes]
 
     def copy(out, *changes):

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coalmine import ExamplePoisson, Poisson, calibrate_noise, claim, claimed_delta, gaussian_epsilon
+from coalmine.accounting.mixtures import mixture_losses
 from coalmine.cli import app
 
 # Made with dp-accounting 0.6.0, privacy_loss_distribution.from_mixture_gaussian_mechanism, grid 1e-3: noise, rate, G, T, delta
@@ -78,3 +79,19 @@ def test_the_command_line():
     planned = run("plan", "--els-uls", "--claim", "2", "--delta", "1e-5", *sizes, "--json")
     (row,) = json.loads(planned.stdout)
     assert 1 < row["ratio"] < 3.1 and row["diverse"] == ("ULS" if row["ratio"] > 3**0.5 else "ELS")
+
+
+@pytest.mark.parametrize(("noise", "rate", "size", "rounds"), [(4.0, 0.01, 4, 100), (1.0, 0.1, 4, 50), (0.5, 0.02, 2, 10)])
+def test_the_law_on_the_grid_is_that_of_dp_accounting(noise, rate, size, rounds):
+    """Whose points are searched one after the other, to a millionth; ours all together."""
+    from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
+    from scipy.stats import binom
+
+    members = np.arange(size + 1.0)
+    chances = binom.pmf(members, size, rate)
+    ours = mixture_losses(noise, members, chances, 1e-2).self_compose(rounds)
+    theirs = from_mixture_gaussian_mechanism(noise, members, chances, value_discretization_interval=1e-2).self_compose(rounds)
+    for delta in (1e-3, 1e-6):
+        assert ours.get_epsilon_for_delta(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=1e-7)
+    for epsilon in (0.1, 0.4):
+        assert ours.get_delta_for_epsilon(epsilon) == pytest.approx(theirs.get_delta_for_epsilon(epsilon), rel=1e-5)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 
-def coalmine(*words, folder):
+def in_its_own_process(*words, folder):
     command = [Path(sys.executable).with_name("coalmine"), *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
-def test_an_examination_writes_its_page_and_says_what_came_out(tmp_path):
-    done = coalmine("zoo", "half-noise", "--seeds", "1", "--correct", "1", "--workers", "1", folder=tmp_path)
+def test_an_examination_writes_its_page_and_says_what_came_out(called, tmp_path):
+    done = called("zoo", "half-noise", "--seeds", "1", "--correct", "1", "--workers", "1", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "half-noise" in done.stdout and "1/1" in done.stdout and "as it must be" in done.stdout
     assert "runs/zoo/zoo.html" in done.stderr
@@ -22,24 +22,24 @@ def test_an_examination_writes_its_page_and_says_what_came_out(tmp_path):
     assert "The bug zoo" in (tmp_path / "runs/zoo/zoo.html").read_text()
 
 
-def test_a_place_that_cannot_be_written_is_said_before_the_runs(tmp_path):
+def test_a_place_that_cannot_be_written_is_said_before_the_runs(called, tmp_path):
     (tmp_path / "taken").write_text("")
-    done = coalmine("zoo", "half-noise", "--out", "taken", folder=tmp_path)
+    done = called("zoo", "half-noise", "--out", "taken", folder=tmp_path)
     assert done.returncode == 4 and "taken" in done.stderr and "zoo: " not in done.stderr
 
 
 def test_json_is_one_document(tmp_path):
     words = ("zoo", "no-noise", "--seeds", "1", "--correct", "0", "--workers", "1", "--json", "--quiet")
-    done = coalmine(*words, "--out", "here", folder=tmp_path)
+    done = in_its_own_process(*words, "--out", "here", folder=tmp_path)
     assert done.returncode == 0 and done.stderr == ""
     rows = json.loads(done.stdout)["rows"]
     assert [(row["name"], row["violated"], row["runs"]) for row in rows] == [("no-noise", 1, 1)]
 
 
-def test_the_list_explains_and_needs_no_run(tmp_path):
-    done = coalmine("zoo", "--list", folder=tmp_path)
+def test_the_list_explains_and_needs_no_run(called, tmp_path):
+    done = called("zoo", "--list", folder=tmp_path)
     assert done.returncode == 0 and "clip-the-average" in done.stdout and not list(tmp_path.iterdir())
-    named = coalmine("zoo", "--list", "reused-noise", folder=tmp_path)
+    named = called("zoo", "--list", "reused-noise", folder=tmp_path)
     assert "# right:" in named.stdout and "clip-the-average" not in named.stdout
 
 
@@ -53,7 +53,7 @@ def test_the_list_explains_and_needs_no_run(tmp_path):
         (["half-noise", "--workers", "0"], "workers"),
     ],
 )
-def test_mistakes_are_one_message(tmp_path, words, said):
-    done = coalmine("zoo", *words, folder=tmp_path)
+def test_mistakes_are_one_message(called, tmp_path, words, said):
+    done = called("zoo", *words, folder=tmp_path)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())

@@ -28,6 +28,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from coalmine import _validate
+from coalmine.accounting.mixtures import sampled_members
 from coalmine.accounting.water_filling import LiftedEvent
 from coalmine.contracts import (
     ByClients,
@@ -49,7 +50,6 @@ RELATIONS = ("add-or-remove-one", "replace-one")
 MOVED: dict[str, float] = {"add-or-remove-one": 1.0, "replace-one": 2.0}  # clip norms, by which a neighbour moves the sum
 MOST_NOISE = 1e6  # beyond, dp-accounting loses its divergences to rounding; what holds without sampling is a true upper bound
 _LEAST_NOISE = 1e-3  # dp-accounting overflows not far below; epsilon is beyond 10⁵ there, and infinity is a true upper bound
-_RARE_MEMBERS = 1e-25  # chance, over all rounds, of numbers of members that are taken for all of them
 _COARSER = 10.0  # grid of privacy losses for mixtures, which take longer: 1e-3
 _FINEST, _MOST_POINTS = 1e-4, 1e8  # grid of privacy losses: its step, and how many steps all losses may take
 _MOST_COMPOSED = 1_000_000  # rounds by privacy loss distributions; beyond, Rényi divergences, which need no grid
@@ -244,7 +244,10 @@ def _revealed(event: Event, delta: float) -> float:
 
 def _compose(event: Event) -> Any:
     noise = event.noise / MOVED[event.relation]
-    return _fresh(event.accountant, event.relation, _grid(event, noise)).compose(_dp_event(event, noise))
+    grid = _grid(event, noise)
+    if event.sampling is not None and event.sampling.group_size > 1:
+        return sampled_members(noise, event.sampling, grid)
+    return _fresh(event.accountant, event.relation, grid).compose(_dp_event(event, noise))
 
 
 def _grid(event: Event, noise: float) -> float:
@@ -304,28 +307,10 @@ def _dp_event(event: Event, noise: float) -> Any:
             return dp.GaussianDpEvent(noise / event.sensitivity)
         return step if times == 1 else dp.SelfComposedDpEvent(step, times)
     step = dp.GaussianDpEvent(noise)
-    if sampling.group_size > 1:
-        return dp.SelfComposedDpEvent(_mixture(sampling, noise), sampling.rounds)
     if sampling.cohort_size is None or sampling.population is None:
         return dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(sampling.rate, step), sampling.rounds)
     sampled = dp.SampledWithoutReplacementDpEvent(sampling.population, sampling.cohort_size, step)
     return dp.SelfComposedDpEvent(sampled, sampling.rounds)
-
-
-def _mixture(sampling: Sampling, noise: float) -> Any:
-    """One round of a unit whose members are sampled one by one: Sum_i Bin(G, q)(i) N(i, noise²) against N(0, noise²).
-
-    Numbers of members that are too rare to matter count as all G, which can only add to the epsilon.
-    """
-    from dp_accounting.dp_event import MixtureOfGaussiansDpEvent
-    from scipy.stats import binom
-
-    members = np.arange(sampling.group_size + 1)
-    chance = binom.pmf(members, sampling.group_size, sampling.rate)
-    kept = (chance >= _RARE_MEMBERS / sampling.rounds) | (members == sampling.group_size)
-    chance[-1] += chance[~kept].sum()
-    kept &= chance > 0
-    return MixtureOfGaussiansDpEvent(noise, members[kept].astype(float).tolist(), (chance[kept] / chance[kept].sum()).tolist())
 
 
 def name_of(accountant: str) -> str:
