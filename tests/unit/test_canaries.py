@@ -358,3 +358,12 @@ def test_canaries_stay_the_same_from_version_to_version(family, dim, beginning):
 def test_the_order_of_rows_stays_the_same_from_version_to_version():
     order = random_order(6400, 6400, Secret(12345))
     assert order[[0, 1, 2, 99, 100, 101, 102]].tolist() == [1985, 47, 5564, 6212, 2012, 2137, 5915]
+
+
+@pytest.mark.parametrize("dim", [1000, 1009])
+def test_a_direction_is_the_canary_up_to_rounding(dim):
+    canaries = TransformCanaries(dim, 20, secret_seed=1)
+    for index in (0, 7, 19):
+        assert np.allclose(canaries.direction(index), canaries.update(index), atol=1e-6, rtol=0)
+    with pytest.raises(ValueError, match="between 0 and 19"):
+        canaries.direction(20)

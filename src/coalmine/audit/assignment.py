@@ -129,5 +129,6 @@ class Assignment:
     def update(self, index: int, clip_norm: float, dim: int) -> Vector:
         """What a canary sends: far longer than the clip norm, so that the code under audit must clip it."""
         canaries = self.canaries(dim)
-        sent: Vector = canaries.update(index) * np.float32(self._replies.canary_norm * clip_norm / canaries.norm)
+        sent = canaries.direction(index)
+        sent *= np.float32(self._replies.canary_norm * clip_norm / canaries.norm)
         return sent

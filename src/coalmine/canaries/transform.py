@@ -114,6 +114,12 @@ class TransformCanaries(Pool):
         work[self._rows[: self.count]] = totals
         return self._inverse(work)
 
+    def direction(self, index: int) -> Vector:
+        """One canary, as `update` up to rounding, with one transform less."""
+        if not 0 <= index < self.count:
+            raise ValueError(f"index must lie between 0 and {self.count - 1}; got {index}.")
+        return self._row(int(self._rows[index]))
+
     def project(self, vector: Vector, *, spare: int = 0, group: slice | None = None) -> Array:
         """Inner products of all canaries and of `spare` unused rows with a vector, by one transform."""
         array, spare, group = self._checked(vector, spare, group)
