@@ -2,8 +2,8 @@
 
 Trainings as they are configured (`mnist-writers`: 1.2 million parameters, 34 clients a round with about 20 images each, or with
 the 110 of a whole writer, once or twice; `stackoverflow-shape`: 4.1 million, 167 clients), each a whole
-`coalmine.training.run` in a directory, begun with as many rounds as the study has and ended after a few. One process does everything, so that its processor
-seconds are those of the whole round. The audit is
+`coalmine.training.run` in a directory, begun with as many rounds as the study has and ended after a few. One process does
+everything, so that its processor seconds are those of the whole round. The audit is
 
 * what the server's side takes longer with canaries than without: planting, looking, residuals, tests of the mechanism, running
   numbers and the checkpoint. Without an audit this does not depend on the clients: that run has few;
