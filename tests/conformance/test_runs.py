@@ -13,6 +13,8 @@ from coalmine.contracts import Contribution, Release
 from coalmine.mechanisms import Gaussian
 from coalmine.training import resume
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FEW = ("participation.rounds=4", "participation.epochs=1", "run.workers=1", "run.evaluate_every=0")
 
 

@@ -20,6 +20,8 @@ from coalmine.participation import Repeated
 from coalmine.training import resume, run
 from coalmine.training.config import read_config
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FALSE_ALARM = 1e-6
 DIM, EXAMPLES = 40, 6
 CASES = {
@@ -205,7 +207,7 @@ def test_killed_and_resumed_with_other_workers_the_bits_are_the_same(kind, tmp_p
             quiet=True,
             hooks=[Killed(2)],
         )
-    done = resume(tmp_path / "cut", quiet=True)
+    done = resume(tmp_path / "cut", workers=1, quiet=True)
     assert done.result.training["model_sha256"] == whole.result.training["model_sha256"]
     assert done.result.setting["sha256"] == whole.result.setting["sha256"]
     assert done.result.claim.game.unit == "example" and math.isfinite(done.result.claim.epsilon)

@@ -18,6 +18,8 @@ from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import changed, read_config
 from coalmine.training.running import run_in_memory
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FALSE_ALARM = 1e-3  # of the statements about client noise, by chance over seeds; the seed is fixed
 TAKING_PART = 30 + 50  # clients of a round, and canaries on average
 AUDITED = (

@@ -74,11 +74,11 @@ class Coalmine:
         return self("run", "tiny", *changes, "--workers", workers, "--out", out, "--quiet", *hidden, *more, **how)
 
     def resume(self, out, *, workers=1, **how):
-        """Go on."""
+        """Go on. `drawn=True`, here and above: with the figures of the page."""
         return self("resume", out, "--workers", workers, "--quiet", **how)
 
 
-def orphans(mark, patience=60.0):
+def orphans(mark, patience=300.0):
     """Processes that carry the mark in their environment, once they had time to leave."""
     ((name, value),) = mark.items()
     wanted = f"{name}={value}".encode()
@@ -127,13 +127,16 @@ class Whole:
     def __init__(self, coalmine, folder):
         self._coalmine, self._folder, self._found = coalmine, folder, {}
 
-    def __call__(self, sets=SMALL):
-        if sets not in self._found:
+    def __call__(self, sets=SMALL, *, drawn=False, counted=False):
+        """(directory, how it ended); `counted`: with the number of its calls, which takes longer."""
+        key = sets, drawn, counted
+        if key not in self._found:
             out = self._folder / f"whole-{len(self._found)}"
-            ended = self._coalmine.run(out, sets=sets, fault={"at": "calls", "number": 0})
+            how = {"fault": {"at": "calls", "number": 0}} if counted else {}
+            ended = self._coalmine.run(out, sets=sets, drawn=drawn, **how)
             assert ended.code in (0, 1), ended
-            self._found[sets] = (out, ended)
-        return self._found[sets]
+            self._found[key] = (out, ended)
+        return self._found[key]
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ def steps(out):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ["a round that was saved and not told", "after the last round"])  # wandb: at all of them
 def test_killed_and_resumed(coalmine, whole, same, small, tmp_path, place):
     (at, file, do, nth), lost = PLACES[place]
     out = tmp_path / "run"

@@ -47,7 +47,7 @@ def fresh(coalmine, small, tmp_path_factory):
     first = coalmine("run", "tiny", *sets, "--workers", 1, "--out", out, fault=fault)
     assert first.killed
     during = found(out, seed_of(out))
-    rest = [coalmine("resume", out, "--workers", 1), coalmine("resume", out, "--json")]
+    rest = [coalmine("resume", out, "--workers", 1, drawn=True), coalmine("resume", out, "--json")]
     assert all(ended.code in (0, 1) for ended in rest)
     return out, during, "".join(ended.out + ended.err for ended in (first, *rest))
 

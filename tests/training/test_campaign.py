@@ -11,6 +11,8 @@ from coalmine.scores import Scores
 from coalmine.training import campaign, resume, run
 from coalmine.training.config import read_config
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SHORT = ["participation.rounds=4", "participation.epochs=1", "canaries.pool=20", "run.workers=1", "run.evaluate_every=0"]
 
 

@@ -15,6 +15,8 @@ from coalmine.training.assembly import Task
 from coalmine.training.config import read_config
 from coalmine.training.facts import diverged
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 QUICK = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0", "canaries.pool=400", "participation.rounds=12")
 
 

@@ -16,6 +16,8 @@ from coalmine.training import resume, run
 from coalmine.training import running as training
 from coalmine.training.config import read_config
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SECRET = 0x5EC2E7_0F_A11_7E575
 ROUNDS = 6
 SMALL = (

@@ -22,6 +22,8 @@ from coalmine.scores import Scores
 from coalmine.training.config import read_config
 from coalmine.views import anytime_scores
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FALSE_ALARM = 1e-6
 LIMIT = -float(special.ndtri(FALSE_ALARM / 2))  # standard errors, two-sided
 SIGMAS = (0.1, 0.3, 1.0, 3.0)

@@ -13,7 +13,7 @@ from coalmine import doctor
 
 def coalmine(*words, **environment):
     command = [str(Path(sys.executable).with_name("coalmine")), *words]  # completion goes by the name of the program
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, **environment}, check=False)
 
 
 def test_every_extra_has_its_purpose():

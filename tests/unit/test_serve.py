@@ -126,15 +126,15 @@ def test_the_command_answers_on_loopback_and_ends(folder):
         try:
             address = json.loads(process.stdout.readline())["url"]
             assert address.startswith("http://127.0.0.1:")
-            with urllib.request.urlopen(f"{address}runs.json", timeout=60) as answer:
+            with urllib.request.urlopen(f"{address}runs.json", timeout=300) as answer:
                 assert "server" not in answer.headers and json.load(answer)["runs"]
         finally:
             process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(300) == 0
 
 
 @pytest.mark.parametrize("which", ["absent", "first"])
 def test_a_folder_that_cannot_be_served(folder, which):
     command = [sys.executable, "-m", "coalmine", "serve", str(folder / which)]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert said.returncode == 2 and ("is not a folder" in said.stderr or "is a run itself" in said.stderr)

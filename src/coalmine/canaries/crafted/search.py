@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,50 +45,37 @@ def search(
     cohort: float,
     enough: float | None,
 ) -> Found:
-    """Design `count` samples."""
-    before = torch.backends.mkldnn.set_flags(_enabled=False)  # type: ignore[no-untyped-call]  # its recurrent layer has no second derivative
+    """Design `count` samples with gradients of length `needed`, for rounds of `cohort` clients.
+
+    At a squared overlap of `enough` the design stops.
+    """
+    with _second_derivatives():
+        clients = mock_clients(trainer, parameters, pool, clip_norm)
+        objective = Objective(options.loss, options.hinge, needed, cohort)
+        if text:
+            texts = _text_search(clients, objective, options, pool, streams)
+            samples = craft_texts(texts, pool, streams, count=count, enough=enough)
+            begun = [texts.examples(texts.random_rows(streams("text", place), 1)) for place in range(count)]
+        else:
+            classes = _classes(clients)
+            about: dict[str, Any] = {"count": count, "classes": classes, "enough": enough}
+            samples, _ = craft_images(clients, pool, objective, options, streams, **about)
+            unmoved = replace(options, iterations=1, learning_rate=1e-30, keep_best=False, as_published=False)
+            begun, _ = craft_images(clients, pool, objective, unmoved, streams, **about)
+        gradients, before = (_gradients(trainer, parameters, some, clients if text else None) for some in (samples, begun))
+        published = Objective("covariance", "squared", needed, cohort)
+        ended, started = (_loss(clients, published, rows) for rows in (gradients, before))
+        return Found(samples, gradients, (started - ended) / np.maximum(started, 1e-30))
+
+
+@contextmanager
+def _second_derivatives() -> Iterator[None]:
+    """Without oneDNN, whose recurrent layer has none."""
+    before = torch.backends.mkldnn.set_flags(_enabled=False)  # type: ignore[no-untyped-call]
     try:
-        return _search(trainer, parameters, pool, options, streams, count, text, clip_norm, Goal(needed, cohort, enough))
+        yield
     finally:
         torch.backends.mkldnn.set_flags(_enabled=before[0])  # type: ignore[no-untyped-call]
-
-
-class Goal(NamedTuple):
-    """What a design must reach."""
-
-    needed: float  # length of the gradient
-    cohort: float  # clients of a round
-    enough: float | None  # squared overlap at which the design stops
-
-
-def _search(
-    trainer: Trainer,
-    parameters: Vector,
-    pool: Sequence[Examples],
-    options: Crafting,
-    streams: Streams,
-    count: int,
-    text: bool,
-    clip_norm: float,
-    goal: Goal,
-) -> Found:
-    needed, cohort, enough = goal
-    clients = mock_clients(trainer, parameters, pool, clip_norm)
-    objective = Objective(options.loss, options.hinge, needed, cohort)
-    if text:
-        texts = _text_search(clients, objective, options, pool, streams)
-        samples = craft_texts(texts, pool, streams, count=count, enough=enough)
-        begun = [texts.examples(texts.random_rows(streams("text", place), 1)) for place in range(count)]
-    else:
-        classes = _classes(clients)
-        about: dict[str, Any] = {"count": count, "classes": classes, "enough": enough}
-        samples, _ = craft_images(clients, pool, objective, options, streams, **about)
-        unmoved = replace(options, iterations=1, learning_rate=1e-30, keep_best=False, as_published=False)
-        begun, _ = craft_images(clients, pool, objective, unmoved, streams, **about)
-    gradients, before = (_gradients(trainer, parameters, some, clients if text else None) for some in (samples, begun))
-    published = Objective("covariance", "squared", needed, cohort)
-    ended, started = (_loss(clients, published, rows) for rows in (gradients, before))
-    return Found(samples, gradients, (started - ended) / np.maximum(started, 1e-30))
 
 
 def _gradients(
