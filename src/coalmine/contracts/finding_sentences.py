@@ -65,7 +65,7 @@ NO_PART = ("not-described", "not-adaptive", "one-round", "one-layer")  # reasons
 
 def finding(key: str, details: Numbers) -> str:
     """The sentence of the description that a check tests."""
-    made = WHITENED.get(key) if details.get("whitened") else None
+    made: str | Callable[[Numbers], str] = WHITENED.get(key, "") if details.get("whitened") else ""
     made = made or FINDINGS.get(key, key)
     return made if isinstance(made, str) else made(details)
 
