@@ -99,7 +99,7 @@ def number(value: float) -> str:
 DEAR = """More than an audit ought to cost, 5 % of a round: {names}. Its price does not depend on what clients compute: three
 transforms, the tests of the noise, the checkpoint of what they remember, and 1 to 3 ms for every million parameters of a
 contribution that is compared. A client that trains on 20 images is cheap beside that. The papers' clients have 240 ("814k
-characters written by 3383 users"); `whole` has 110, the writers of MNIST."""
+characters written by 3383 users"); writers of MNIST have 110, and `twice` makes as many steps as 220 would."""
 
 
 def cost(settings: dict) -> dict[str, Any]:
