@@ -50,7 +50,9 @@ def picture(title: str, unit: str, lines: dict) -> str:
         parts.append(f'<polyline points="{drawn}" fill="none" stroke="{COLOURS[version]}" stroke-width="2"/>')
         parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{COLOURS[version]}"/>' for x, y in places]
         x, y = places[-1]
-        parts.append(f'<text x="{x}" y="{y - 7}" text-anchor="end" fill="{COLOURS[version]}">{version}</text>')
+        others = [place(*each[-1]) for name, each in lines.items() if name != version]
+        below = 16 if any(abs(x - there) < 40 and 0 <= y - height < 24 for there, height in others) else -7
+        parts.append(f'<text x="{x}" y="{y + below}" text-anchor="end" fill="{COLOURS[version]}">{version}</text>')
     return "".join(parts)
 
 
