@@ -317,19 +317,15 @@ class _Pair:
 def _pairs(variances: ArrayLike, means: ArrayLike, order: Order, times: int) -> list[_Pair]:
     """The directions asked for: Q against P is again such a pair, with variances 1/a and means m/sqrt(a)."""
     _validate.one_of("order", order, ("both", "p||q", "q||p"))
-    times = _validate.whole("times", times, least=1)
-    a, m = np.asarray(variances, np.float64), np.asarray(means, np.float64)
+    times, a, m = _validate.whole("times", times, least=1), np.asarray(variances, np.float64), np.asarray(means, np.float64)
     if a.ndim and m.ndim and a.shape != m.shape:
-        raise ValueError(
-            f"variances have the shape {a.shape}, means {m.shape}: give both by coordinate, or one number for all coordinates."
-        )
+        raise ValueError(f"variances {a.shape} and means {m.shape} differ in shape: give as many, or one number for all.")
     a, m = (np.atleast_1d(each).ravel() for each in np.broadcast_arrays(a, m))
     if not (np.isfinite(a).all() and (a >= 0).all()):
         raise ValueError("variances must be finite numbers of at least 0.")
     if not np.isfinite(m).all():
         raise ValueError("means must be finite numbers.")
-    differ = (a != 1) | (m != 0)
-    a, m = a[differ], m[differ]
+    a, m = (each[(a != 1) | (m != 0)] for each in (a, m))
     forward = _Pair(a, m, times)
     if forward.singular:
         return [forward]

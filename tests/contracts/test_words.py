@@ -293,7 +293,7 @@ STREAMS = {
     "papers.user_level.correlated_linear": ["linear regression"],
     "papers.user_level.correlated_mean": ["mean estimation"],
     "papers.user_level.lifted_fashion": ["resampled runs", "secret of a lifted run"],
-    "papers.user_level.lifted_gaussian": ["bootstrap over seeds", "runs without"],
+    "papers.user_level.lifted_gaussian": ["bootstrap over seeds", "runs of few canaries", "runs without"],
     "papers.user_level.mitigations": ["noise of mitigations", "part of an epoch", "users of mitigations"],
     "papers.user_level.phrases": ["secret of user inference"],
     "papers.user_level.user_inference": ["users of user inference"],
