@@ -31,8 +31,8 @@ from coalmine.zoo import settings as zoo_settings
 from coalmine.zoo.page import page
 from coalmine.zoo.power import CANARIES, NOISE, Point, check, curve
 from coalmine.zoo.study import (
+    BugRow,
     Case,
-    Row,
     SeedVerdict,
     cases,
     most_false_alarms,
@@ -69,16 +69,16 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def caught(row: Row) -> str:
+def caught(row: BugRow) -> str:
     return f"{row.caught} of {len(row.papers)}"
 
 
-def false(row: Row) -> str:
+def false(row: BugRow) -> str:
     """The sentence of the description that is false, and how many runs found it; none where the claim is wrong."""
     return f"{finding(row.sentence, {})} ({row.named})" if row.sentence else "none: the claim is wrong"
 
 
-def words(row: Row) -> str:
+def words(row: BugRow) -> str:
     """How many runs had which verdict."""
     return ", ".join(f"{count} {word.lower()}" for word, count in Counter(paper.word for paper in row.papers).most_common())
 

@@ -175,6 +175,16 @@ def test_there_is_no_module_for_odds_and_ends():
     assert not {part for module in MODULES for part in module.split(".")} & {"utils", "util", "helpers", "common", "misc"}
 
 
+def test_a_name_of_a_class_is_that_of_one_class():
+    """Whoever looks for a class by its name finds one; names with an underscore are of their own file."""
+    homes = {}
+    for module, path in MODULES.items():
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 def loaded_by(statement):
     shown = subprocess.run(
         [sys.executable, "-c", f"{statement}; import sys; print(*sys.modules)"], capture_output=True, text=True, check=True

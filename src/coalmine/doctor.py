@@ -35,7 +35,7 @@ _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(?:\[([^\]]*)\])?\s*([^;]*)(?:;(.*
 
 
 @dataclass(frozen=True)
-class Part:
+class CheckedPart:
     """One part, and what it needs: versions by package, None where it is not installed."""
 
     name: str
@@ -58,7 +58,7 @@ class Checkup:
     python: str
     system: str
     processors: int
-    parts: tuple[Part, ...]
+    parts: tuple[CheckedPart, ...]
     data: str  # COALMINE_DATA in words
     browser: str | None  # a Chromium, which only tests of pages need
     wrong: tuple[str, ...] = field(default=())
@@ -82,14 +82,14 @@ def doctor() -> Checkup:
     )  # fmt: skip
 
 
-def _part(name: str, purpose: str, stated: list[str]) -> Part:
+def _part(name: str, purpose: str, stated: list[str]) -> CheckedPart:
     needed = _needs(name, stated)
     packages = {package: _version(package) for package in needed}
     missing = tuple(
         f"{package}{wanted}" for package, wanted in needed.items() if not meets(packages[package], wanted)
     )  # fmt: skip
     install = "" if not missing else f'pip install "coalmine[{name}]"' if name else "pip install --force-reinstall coalmine"
-    return Part(name or "core", purpose, packages, missing, install)
+    return CheckedPart(name or "core", purpose, packages, missing, install)
 
 
 def _needs(extra: str, stated: list[str], seen: frozenset[str] = frozenset()) -> dict[str, str]:
@@ -149,7 +149,7 @@ def _data() -> str:
     return folder if Path(folder).is_dir() else f"COALMINE_DATA={folder} is not a folder"
 
 
-def _line(part: Part) -> str:
+def _line(part: CheckedPart) -> str:
     shown = ", ".join(f"{name} {found}" for name, found in part.packages.items() if found)
     if part.ready:
         return f"  {part.name:<18} ready: {part.purpose} ({shown})"

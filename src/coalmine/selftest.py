@@ -32,7 +32,7 @@ _CALIBRATED = [
 
 
 @dataclass(frozen=True)
-class Check:
+class InstallationCheck:
     """One check, its outcome, and what was seen."""
 
     name: str
@@ -43,17 +43,17 @@ class Check:
         return f"{'ok  ' if self.passed else 'FAIL'}  {self.name}: {self.seen}"
 
 
-def selftest(track: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> tuple[Check, ...]:
+def selftest(track: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> tuple[InstallationCheck, ...]:
     """Run all checks; `track` wraps their sequence, for a progress bar."""
     return tuple(check() for check in track(_checks()))
 
 
-def _checks() -> list[Callable[[], Check]]:
+def _checks() -> list[Callable[[], InstallationCheck]]:
     calibrations = [partial(_null_rate, name, exact) for name, exact in _CALIBRATED]
     return [_gaussians, _cosines, _band_level, _accountants, _mechanism, *calibrations]
 
 
-def _gaussians() -> Check:
+def _gaussians() -> InstallationCheck:
     """Values computed with 60 digits."""
     truth = {
         (1.0, 1.0): 4.88655411746,
@@ -63,26 +63,28 @@ def _gaussians() -> Check:
         (0.0, 1000.0): 11964043.6166,
     }
     worst = max(abs(gaussian_epsilon(0, 1, gap, width, 1e-6) / value - 1) for (gap, width), value in truth.items())
-    return Check("two Gaussians against 60-digit values", worst < 1e-10, f"largest relative error {worst:.1e}")
+    return InstallationCheck("two Gaussians against 60-digit values", worst < 1e-10, f"largest relative error {worst:.1e}")
 
 
-def _cosines() -> Check:
+def _cosines() -> InstallationCheck:
     truth = {(200, 5.0): -15.84573938, (10_000, 20.0): -208.0065929, (1_000_000, 40.0): -805.2483236}
     worst = max(abs(CosineNull(dim).logsf(z * dim**-0.5) / value - 1) for (dim, z), value in truth.items())
-    return Check("tails of the cosine null", worst < 1e-8, f"largest relative error {worst:.1e}")
+    return InstallationCheck("tails of the cosine null", worst < 1e-8, f"largest relative error {worst:.1e}")
 
 
-def _band_level() -> Check:
+def _band_level() -> InstallationCheck:
     """The local level of the band against brute force."""
     count, level = 50, local_level(50, _CONFIDENCE)
     uniforms = np.sort(stream(0, "selftest band").random((20_000, count)), axis=1)
     orders = np.arange(1, count + 1)
     crossed = (uniforms > special.betainccinv(orders, count - orders + 1.0, level)).any(axis=1).mean()
     margin = -special.ndtri(FALSE_ALARM / 2) * np.sqrt(0.05 * 0.95 / 20_000)
-    return Check("simultaneous band by brute force", abs(crossed - 0.05) < margin, f"misses {crossed:.2%}, should be 5%")
+    return InstallationCheck(
+        "simultaneous band by brute force", abs(crossed - 0.05) < margin, f"misses {crossed:.2%}, should be 5%"
+    )
 
 
-def _accountants() -> Check:
+def _accountants() -> InstallationCheck:
     """dp-accounting as a referee of the analytic formula, and of itself."""
     import dp_accounting
 
@@ -90,27 +92,29 @@ def _accountants() -> Check:
     sampled = claim(Poisson(rate=0.05, rounds=20), noise_multiplier=2.0, delta=1e-5)
     renyi = claim(Poisson(rate=0.05, rounds=20), noise_multiplier=2.0, delta=1e-5, accountant="rdp")
     passed = abs(ours / theirs - 1) < 1e-9 and sampled.epsilon < renyi.epsilon
-    return Check(
+    return InstallationCheck(
         "claims against dp-accounting",
         passed,
         f"analytic {ours:.6f} = {theirs:.6f}, PLD {sampled.epsilon:.4f} < RDP {renyi.epsilon:.4f}",
     )
 
 
-def _mechanism() -> Check:
+def _mechanism() -> InstallationCheck:
     """One simulated release in ten million dimensions recovers the analytic epsilon."""
     sigma, delta = 1.0, 1e-5
     found = estimate_gaussian(
         simulate_gaussian_mechanism(10_000_000, 1000, sigma, seed=0), delta=delta, confidence=1 - FALSE_ALARM
     )
     truth = claim(Once(), noise_multiplier=sigma, delta=delta).epsilon
-    return Check("estimate of a Gaussian release", found.low < truth < found.high, f"{found.epsilon:.3f}, analytic {truth:.3f}")
+    return InstallationCheck(
+        "estimate of a Gaussian release", found.low < truth < found.high, f"{found.epsilon:.3f}, analytic {truth:.3f}"
+    )
 
 
-def _null_rate(name: str, exact: bool) -> Check:
+def _null_rate(name: str, exact: bool) -> InstallationCheck:
     """With no leakage at all, a 95 % bound may exceed zero in 5 % of audits."""
     case = Case(name, epsilon=0.0, canaries=_CANARIES, exact_null=exact, confidence=_CONFIDENCE)
     alarms = false_statements(case, _AUDITS)
     limit = next(count for count in range(_AUDITS) if special.bdtrc(count, _AUDITS, 1 - _CONFIDENCE) < FALSE_ALARM)
     seen = f"{alarms} alarms in {_AUDITS} audits without leakage, {limit} allowed"
-    return Check(f"no false alarms: {name}, {'exact' if exact else 'held-out'} null", alarms <= limit, seen)
+    return InstallationCheck(f"no false alarms: {name}, {'exact' if exact else 'held-out'} null", alarms <= limit, seen)

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from coalmine import gaussian_epsilon
 from coalmine.audit import application as app
 from coalmine.audit.application import Application, as_it_was, described
-from coalmine.audit.attached import Audit
+from coalmine.audit.attached import AttachedAudit
 from coalmine.audit.spec import Statement
 from coalmine.views import Hiding, KnownRounds, norms_of_unknown_clients
 
@@ -24,7 +24,7 @@ DIM, POOL, ROUNDS, CLIP, NOISE, DELTA = 4000, 200, 6, 0.5, 1.0, 1e-5
 
 def new_audit(**options):
     task = {"delta": DELTA, "rounds": ROUNDS, "pool": POOL, "secret_seed": 71, "statement": Statement(unused_rows=2000)}
-    return Audit(**{**task, **options})
+    return AttachedAudit(**{**task, **options})
 
 
 def application(noise=NOISE):

@@ -6,7 +6,7 @@ from flwr.app import Array, ArrayRecord, Message, MessageType, RecordDict
 from scipy.stats import norm
 
 from coalmine.adapters.flower import Audit, LocalGrid, Statement, audited, canary_mod, client_view
-from coalmine.adapters.flower.records import Layout, arrays_of
+from coalmine.adapters.flower.records import ArrayLayout, arrays_of
 from coalmine.errors import MismatchError
 
 FALSE_ALARM = 1e-6
@@ -18,7 +18,7 @@ def record(**arrays):
 
 def test_a_model_as_a_vector_and_back():
     model = record(weight=np.ones((2, 3), "float32"), scale=np.asarray(7, "float64"), bias=np.zeros(2, "float32"))
-    layout = Layout.of(model)
+    layout = ArrayLayout.of(model)
     assert layout.dim == 9
     assert layout.floats == {"weight": slice(0, 6), "scale": slice(6, 7), "bias": slice(7, 9)}
     moved = layout.moved(model, np.arange(9, dtype="float32"))
@@ -33,7 +33,7 @@ def test_a_model_as_a_vector_and_back():
 @pytest.mark.parametrize("shape", [(50,), ()])
 def test_nothing_is_almost_nothing_and_not_nothing(value, kind, shape):
     model = record(weight=np.full(shape, value, kind))
-    layout = Layout.of(model)
+    layout = ArrayLayout.of(model)
     moved = layout.vector(layout.unmoved(model, 0.1)) - layout.vector(model)  # in its own precision, as Flower does
     assert np.count_nonzero(moved) == 1
     assert 0 < moved.max() <= max(2e-7, 1e-3 * abs(value))
@@ -47,7 +47,7 @@ HALF = (r"array 'odd' is of kind {0}.*float32 and float64.*convert on the client
 @pytest.mark.parametrize(("kind", "message"), [(kind, said.format(kind)) for said, kinds in (WHOLE, HALF) for kind in kinds])
 def test_arrays_that_no_canary_can_live_in_are_refused(kind, message):
     with pytest.raises(MismatchError, match=message):
-        Layout.of(record(weight=np.ones(50, "float32"), odd=np.ones(3, kind)))
+        ArrayLayout.of(record(weight=np.ones(50, "float32"), odd=np.ones(3, kind)))
 
 
 @pytest.mark.parametrize("kind", ["int64", "float16"])

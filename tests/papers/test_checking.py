@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from coalmine.papers.kit.checking import Compared, by_kind, one_by_one, pooled_ratio, rises, slope_of
+from coalmine.papers.kit.checking import CheckedNumber, by_kind, one_by_one, pooled_ratio, rises, slope_of
 from coalmine.papers.kit.rules import allowed
 from coalmine.papers.one_shot import run_checks
 from coalmine.papers.one_shot.run_checks import compared, left_in_all
@@ -140,13 +140,13 @@ def test_many_right_comparisons_fail_once_in_a_thousand():
 
 
 def test_the_farthest_of_each_kind_is_shown():
-    checks = by_kind([Compared("a", "near", 1.0), Compared("a", "far", 9.0), Compared("b", "fine", -2.0)])
+    checks = by_kind([CheckedNumber("a", "near", 1.0), CheckedNumber("a", "far", 9.0), CheckedNumber("b", "fine", -2.0)])
     assert [check.passed for check in checks] == [False, True]
     assert "far" in checks[0].text and "+9.0" in checks[0].text and checks[0].text.startswith("a, 2 comparisons")
 
 
 def test_what_cannot_be_compared_fails():
-    checks = by_kind([Compared("a", "near", 1.0), Compared("a", "nothing", math.nan)])
+    checks = by_kind([CheckedNumber("a", "near", 1.0), CheckedNumber("a", "nothing", math.nan)])
     assert not checks[0].passed and "nothing" in checks[0].text
 
 

@@ -15,7 +15,7 @@ from coalmine.gaussian import gaussian_epsilon, halfline_epsilon
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.registry import experiment
 from coalmine.papers.one_shot.modelled import modelled
-from coalmine.papers.one_shot.noise_model import PureNoiseRun, Seen, Simulated, measure, split_threshold_epsilon
+from coalmine.papers.one_shot.noise_model import PureNoiseRun, SeenCosines, Simulated, measure, split_threshold_epsilon
 from coalmine.papers.one_shot.numbers import STACK_OVERFLOW_DELTA, TABLE2, TABLE5, V1_TABLE3
 from coalmine.papers.one_shot.table6 import MODEL
 
@@ -144,7 +144,7 @@ def test_a_split_threshold_is_unbiased_where_there_is_something_to_see():
 
 def test_seen_as_arrays_by_hand():
     held_out = np.array([-1.0, 1.0])
-    seen = Seen(10_000, np.array([4.0, 6.0]), held_out, np.array([1.0, 3.0]))
+    seen = SeenCosines(10_000, np.array([4.0, 6.0]), held_out, np.array([1.0, 3.0]))
     assert seen.estimate_all(1e-5) == approx(gaussian_epsilon(0.0, 1.0, 5.0, 1.0, 1e-5))
     assert seen.estimate_final(1e-5) == approx(gaussian_epsilon(0.0, 1.0, 2.0, 1.0, 1e-5))
     assert seen.mean_only_final(1e-5) == approx(gaussian_epsilon(0.0, 1.0, 2.0, 1.0, 1e-5))

@@ -13,7 +13,7 @@ from coalmine.contracts import Claim
 from coalmine.estimators.band import bound_band
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import read_config
-from coalmine.training.federation import Federation, Round
+from coalmine.training.federation import Federation, RoundResult
 from coalmine.workers import Workers
 
 SMALL = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0", "mechanism.clip_norm=0.1")  # 0.1: about half are cut
@@ -22,7 +22,7 @@ SMALL = ("run.workers=1", "run.evaluate_every=0", "data.held_out=0", "mechanism.
 class Done:
     """A round with all that was observed of it within reach."""
 
-    def __init__(self, finished: Round):
+    def __init__(self, finished: RoundResult):
         self._finished = finished
 
     def __getattr__(self, name):

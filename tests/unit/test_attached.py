@@ -12,7 +12,7 @@ import pytest
 
 from coalmine._random import stream
 from coalmine.audit.application import Application, Replies, Stated, as_it_was, described, observed, summary
-from coalmine.audit.attached import Audit
+from coalmine.audit.attached import AttachedAudit
 from coalmine.audit.secret import make_secret, secret
 from coalmine.audit.spec import AuditSpec, Statement
 from coalmine.canaries.schedule import Schedule
@@ -28,7 +28,7 @@ FALSE_ALARM = 4.9  # standard errors: one in a million, two-sided
 
 def new_audit(**options):
     usual = {"delta": DELTA, "rounds": ROUNDS, "pool": POOL, "secret_seed": 7, "statement": Statement(unused_rows=1000)}
-    return Audit(**{**usual, **options})
+    return AttachedAudit(**{**usual, **options})
 
 
 def application(noise=NOISE, dim=DIM, **options):

@@ -655,7 +655,9 @@ def test_a_failed_self_test_says_so(run, monkeypatch):
     from coalmine import selftest
 
     monkeypatch.setattr(
-        selftest, "selftest", lambda track: (selftest.Check("sums", True, "2"), selftest.Check("gaps", False, "3"))
+        selftest,
+        "selftest",
+        lambda track: (selftest.InstallationCheck("sums", True, "2"), selftest.InstallationCheck("gaps", False, "3")),
     )
     shown, found = run("selftest"), run("selftest", "--json", "--quiet")
     assert (shown.code, found.code) == (1, 1)

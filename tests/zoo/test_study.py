@@ -18,7 +18,7 @@ from coalmine.gaussian import gaussian_epsilon
 from coalmine.zoo import BUGS, SETTINGS, audit_all, audit_once, listing
 from coalmine.zoo.page import page
 from coalmine.zoo.power import TooLittle, check, curve
-from coalmine.zoo.study import Row, SeedVerdict, Study, most_false_alarms
+from coalmine.zoo.study import BugRow, SeedVerdict, Study, most_false_alarms
 
 INNOCENT = [name for name, each in BUGS.items() if each.innocent]
 VISIBLE = [name for name, each in BUGS.items() if each.canaries and not each.innocent]
@@ -228,19 +228,19 @@ def paper(word, layer=None, false=()):
 
 def test_what_passes_the_examination():
     assert most_false_alarms(200) == 20
-    assert Row("bug", "once", (paper("VIOLATED"),) * 19 + (paper("CONSISTENT"),), True).passed
-    assert not Row("bug", "once", (paper("VIOLATED"),) * 18 + (paper("CONSISTENT"),) * 2, True).passed
-    assert not Row("bug", "layers", (paper("VIOLATED"),) * 20, True, "dense4").passed
-    assert Row("bug", "layers", (paper("VIOLATED", "dense4"),) * 20, True, "dense4").passed
-    assert not Row("bug", "once", (paper("CONSISTENT"),) * 20, False).passed
+    assert BugRow("bug", "once", (paper("VIOLATED"),) * 19 + (paper("CONSISTENT"),), True).passed
+    assert not BugRow("bug", "once", (paper("VIOLATED"),) * 18 + (paper("CONSISTENT"),) * 2, True).passed
+    assert not BugRow("bug", "layers", (paper("VIOLATED"),) * 20, True, "dense4").passed
+    assert BugRow("bug", "layers", (paper("VIOLATED", "dense4"),) * 20, True, "dense4").passed
+    assert not BugRow("bug", "once", (paper("CONSISTENT"),) * 20, False).passed
     found = (paper("DEVIATES", false=("noise-mean", "noise-scale")),) * 20
-    assert Row("bug", "once", found, False, sentence="noise-scale").passed
-    assert not Row("bug", "once", found, False, sentence="noise-fresh").passed
-    assert not Row("bug", "once", found, True, sentence="noise-scale").passed
+    assert BugRow("bug", "once", found, False, sentence="noise-scale").passed
+    assert not BugRow("bug", "once", found, False, sentence="noise-fresh").passed
+    assert not BugRow("bug", "once", found, True, sentence="noise-scale").passed
     accused = (paper("VIOLATED"),) * 20 + (paper("CONSISTENT"),) * 180
-    assert Row("correct: once", "once", accused, None).passed
-    assert not Row("correct: once", "once", (paper("VIOLATED"), *accused[:-1]), None).passed
-    assert not Study((Row("bug", "once", (paper("CONSISTENT"),), True),)).passed
+    assert BugRow("correct: once", "once", accused, None).passed
+    assert not BugRow("correct: once", "once", (paper("VIOLATED"), *accused[:-1]), None).passed
+    assert not Study((BugRow("bug", "once", (paper("CONSISTENT"),), True),)).passed
 
 
 def test_an_examination_is_the_same_with_any_number_of_workers_and_makes_a_page():

@@ -34,7 +34,7 @@ from typing import Any, Literal
 
 from coalmine import _validate
 from coalmine.accounting.composition import converted, converted_delta
-from coalmine.contracts import AtLeast, ByClients, Claim, Clip, Description, Examples, Game, Noise
+from coalmine.contracts import AtLeast, ByClients, Claim, Clip, Description, Game, Noise, ProtectedExamples
 
 Formula = Literal["tight", "theorem4", "printed"]
 FORMULAS = ("tight", "theorem4", "printed")
@@ -121,7 +121,7 @@ class WaterFillingEvent:
                 added_by=ByClients(count or round(self.users), round(self.users)),
             ),
             denominator="none",
-            examples=Examples(self.examples, round(self.batch), "gaussian"),
+            examples=ProtectedExamples(self.examples, round(self.batch), "gaussian"),
         )
 
 

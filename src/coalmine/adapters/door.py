@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from coalmine.audit.attached import Audit as AttachedAudit
+from coalmine.audit.attached import AttachedAudit
 
 if TYPE_CHECKING:
     from coalmine.adapters.loop import LoopAudit
@@ -63,7 +63,7 @@ class Audit(AttachedAudit):
         Returns:
             The audit of the loop, with `plant`, `release`, `plan` and `result`.
         """
-        from coalmine.adapters.loop import LoopAudit, Mechanism
+        from coalmine.adapters.loop import LoopAudit, LoopMechanism
 
-        told = Mechanism(dim, steps, clip_norm, noise_multiplier, batch, **more)
+        told = LoopMechanism(dim, steps, clip_norm, noise_multiplier, batch, **more)
         return LoopAudit(self, told)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from coalmine.audit.application import Application, observed
-from coalmine.audit.attached import Audit
+from coalmine.audit.attached import AttachedAudit
 from coalmine.contracts import Array, Clip, IndexArray, Public, RoundCanaries, Sample, Vector
 from coalmine.errors import MismatchError, NonFiniteError
 
@@ -50,7 +50,7 @@ class Count:
 class GradientAudit:
     """An audit of training that clips per-example gradients: canaries for every step, and what was released."""
 
-    def __init__(self, audit: Audit, application: Application):
+    def __init__(self, audit: AttachedAudit, application: Application):
         self.audit, self._clip, self.groups = audit, application.description.clip, dict(application.groups)
         self.dim = application.initial.size
         self._sent = np.zeros((0, self.dim), np.float32)  # kept, since fresh memory costs more than what is written into it

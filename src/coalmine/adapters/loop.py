@@ -23,7 +23,7 @@ from coalmine import _validate, accounting
 from coalmine.adapters.arrays import as_numpy, flat_rows, flat_vector, leaves, with_rows
 from coalmine.adapters.gradients import Count, GradientAudit, StepCanaries, clipped_sum, norms_of
 from coalmine.audit.application import Application
-from coalmine.audit.attached import Audit
+from coalmine.audit.attached import AttachedAudit
 from coalmine.audit.planning import AuditPlan
 from coalmine.contracts import Array, Clip, Description, Noise, Participation, Sample, Vector
 from coalmine.errors import MismatchError
@@ -35,7 +35,7 @@ _SAMPLES = 4  # contributions in a step that are handed in before and after clip
 
 
 @dataclass(frozen=True)
-class Mechanism:
+class LoopMechanism:
     """What a loop says of itself.
 
     A release is `scale` times the sum of clipped gradients and noise: 1/batch by default, 1 for a sum. `sampling` is how
@@ -115,7 +115,7 @@ class Mechanism:
 class LoopAudit:
     """The audit of one loop: `plant`, `release`, `result`, `plan`."""
 
-    def __init__(self, audit: Audit, told: Mechanism):
+    def __init__(self, audit: AttachedAudit, told: LoopMechanism):
         self._told, self._audit, self._description = told, audit, told.describe()
         application = Application(
             name=told.name,
@@ -146,7 +146,7 @@ class LoopAudit:
         return self._audit.result
 
     @property
-    def audit(self) -> Audit:
+    def audit(self) -> AttachedAudit:
         """The audit itself."""
         return self._audit
 

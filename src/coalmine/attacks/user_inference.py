@@ -43,7 +43,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Split:
+class Targets:
     """Targets, and how many texts were left out on the way."""
 
     targets: tuple[Target, ...]
@@ -66,7 +66,7 @@ def _different(texts: Sequence[str]) -> list[str]:
 
 def split_texts(
     texts: Mapping[str, Sequence[str]], *, attack_texts: int, cap: int | None = None, dedup: bool = False, seed: int = 0
-) -> Split:
+) -> Targets:
     """Training part and `attack_texts` attack texts of every user, before any coin; users with too few texts are left out.
 
     An attack text that also occurs in the user's own training part would measure that the model knows the text: it is left out
@@ -88,7 +88,7 @@ def split_texts(
         repeated += len(attack) - len(fresh)
         if training and len(fresh) == count:  # T_u of users with other m is not comparable
             targets.append(Target(user, tuple(training), tuple(fresh)))
-    return Split(tuple(targets), repeated, duplicates)
+    return Targets(tuple(targets), repeated, duplicates)
 
 
 def canary_users(

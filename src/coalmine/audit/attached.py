@@ -58,7 +58,7 @@ from coalmine.views import VIEWS, UnknownRounds
 _USUAL, _REPLIES, _NOTHING = Statement(), Replies(), Stated()
 
 
-class Audit:
+class AttachedAudit:
     """Canaries in an application's own training: who they are, what they send, what is seen of them, and what that proves.
 
     `rounds` is how many the application will train for, `presentations` in how many of them each canary of the `pool` has a

@@ -263,7 +263,7 @@ def account(
     if strategy is not None:
         planned = strategies.planned(rounds, participations, separation, momentum)
         sampled = strategies.sampled(planned, groups, sampling_rate, cohort_size, population)
-        wanted = strategies.Asked(noise_multiplier, epsilon, delta, accountant, relation)
+        wanted = strategies.StrategyQuestion(noise_multiplier, epsilon, delta, accountant, relation)
         _show(strategies.account(strategy, own, planned, sampled, wanted), as_json)
         return
     strategies.refuse_alone({**own, "separation": separation, "groups": groups})

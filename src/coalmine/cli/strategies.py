@@ -30,7 +30,7 @@ _HEAD = ("strategy", "sensitivity", "rms error", "max error", "loss", "vectors")
 
 
 @dataclass(frozen=True)
-class Asked:
+class StrategyQuestion:
     """Two of noise, epsilon and delta, and how they are accounted."""
 
     noise: float | None
@@ -112,7 +112,7 @@ class Accounted:
         return "\n".join([str(self.claim), *(f"  {name:<18} {value}" for name, value in rows.items())])
 
 
-def account(name: str, options: Mapping[str, Any], plan: Any, sampling: Any, asked: Asked) -> Accounted:
+def account(name: str, options: Mapping[str, Any], plan: Any, sampling: Any, asked: StrategyQuestion) -> Accounted:
     """Epsilon of a noise multiplier, or the noise multiplier of an epsilon, for a strategy."""
     from coalmine import accounting
     from coalmine.contracts import Clip, Description, Noise, Separation
@@ -159,7 +159,7 @@ def measures(strategy: Any, plan: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedEpsilon:
     """The epsilon of a stated zCDP."""
 
     rho: float
@@ -178,7 +178,7 @@ class Stated:
         )
 
 
-def of_zcdp(rho: float, delta: float | None, noise: float | None, epsilon: float | None) -> Stated:
+def of_zcdp(rho: float, delta: float | None, noise: float | None, epsilon: float | None) -> StatedEpsilon:
     """A Gaussian mechanism of zCDP rho has mu = sqrt(2 rho)."""
     from coalmine import _validate
     from coalmine.gaussian import gaussian_epsilon
@@ -186,11 +186,11 @@ def of_zcdp(rho: float, delta: float | None, noise: float | None, epsilon: float
     if delta is None or noise is not None or epsilon is not None:
         raise ValueError("--zcdp goes with --delta and nothing else.")
     rho, delta = _validate.positive("zcdp", rho), _validate.delta(delta)
-    return Stated(rho, float(gaussian_epsilon(0.0, 1.0, math.sqrt(2 * rho), 1.0, delta)), delta)
+    return StatedEpsilon(rho, float(gaussian_epsilon(0.0, 1.0, math.sqrt(2 * rho), 1.0, delta)), delta)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StrategyComparison:
     """Strategies side by side."""
 
     plan: Any
@@ -229,7 +229,7 @@ class Comparison:
 
 def compare(
     name: str, options: Mapping[str, Any], plan: Any, dim: int | None, target: tuple[float, float] | None
-) -> Comparison:
+) -> StrategyComparison:
     """One strategy beside independent noise, or all of them."""
     from coalmine import _validate
     from coalmine.gaussian import gaussian_gap
@@ -246,4 +246,4 @@ def compare(
             rows[each]["memory_mb"] = 8 * made[each].stored * _validate.whole("dim", dim, least=1) / 2**20
         if target is not None:
             rows[each]["noise_multiplier"] = rows[each]["sensitivity"] / gaussian_gap(*target)
-    return Comparison(plan, rows, made)
+    return StrategyComparison(plan, rows, made)

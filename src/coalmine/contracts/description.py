@@ -192,7 +192,7 @@ class Extra:
 
 
 @dataclass(frozen=True)
-class Examples:
+class ProtectedExamples:
     """What single examples have to do with an update, where they are protected and not clients.
 
     Each client has `count` of them. Its update is their mean ("equal"), the mean of a secret batch drawn without replacement
@@ -212,7 +212,7 @@ class Description:
     noise: Noise | None
     denominator: Denominator = "expected"
     extras: tuple[Extra, ...] = ()
-    examples: Examples | None = None  # None: clients are protected, whatever examples they have
+    examples: ProtectedExamples | None = None  # None: clients are protected, whatever examples they have
 
     def scaled(self, factor: float) -> Description:
         """The same mechanism with so many times its noise: what would be claimed for half of it, say.
@@ -291,7 +291,7 @@ def read_description(data: Mapping[str, Any], part: Reader = known_part) -> Desc
             parts = {name: _read_part(part, str(noise[name]["kind"]), dict(noise[name]["parameters"])) for name in PARTS}
             made = Noise(float(noise["accounted"]), float(noise["multiplier"]), **parts)
         extras = tuple(Extra(**_known(Extra, each)) for each in data["extras"])
-        single = None if data.get("examples") is None else Examples(**_known(Examples, data["examples"]))
+        single = None if data.get("examples") is None else ProtectedExamples(**_known(ProtectedExamples, data["examples"]))
         return Description(Clip(**clip), made, data["denominator"], extras, single)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"the description of the mechanism cannot be read: {error!r}") from None

@@ -44,7 +44,7 @@ from coalmine.estimators._rates import Fixed, Split, check_threshold
 from coalmine.estimators._xbern import Kind, VarianceForm, XBern
 from coalmine.scores import Scores, independent_scores
 
-__all__ = ["DESIGNS", "Design", "XBern", "bound_lifted"]
+__all__ = ["DESIGNS", "LiftedDesign", "XBern", "bound_lifted"]
 
 _CANDIDATES = 100  # thresholds looked at when one is chosen on a split of the runs
 
@@ -119,7 +119,7 @@ def bound_lifted(
 
 
 @dataclass(frozen=True)
-class Design:
+class LiftedDesign:
     """How canaries are assigned to runs: what is proved, and on which assumption."""
 
     relation: str
@@ -127,11 +127,13 @@ class Design:
 
 
 DESIGNS = {
-    "separate": Design(
+    "separate": LiftedDesign(
         "add-or-remove-one", "runs that held-out canaries are scored in are like the others without one of their canaries"
     ),
-    "same-run": Design("replace-one", "which canaries of a run are inserted is a uniform choice of a fixed number"),
-    "coins": Design("add-or-remove-one", "each canary is inserted by its own fair coin, and a score depends on its own canary"),
+    "same-run": LiftedDesign("replace-one", "which canaries of a run are inserted is a uniform choice of a fixed number"),
+    "coins": LiftedDesign(
+        "add-or-remove-one", "each canary is inserted by its own fair coin, and a score depends on its own canary"
+    ),
 }
 
 

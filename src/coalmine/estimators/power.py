@@ -220,7 +220,7 @@ def best_guesses(canaries: int, epsilon: float, *, delta: float, confidence: flo
 
 
 @dataclass(frozen=True)
-class Plan:
+class PowerPlan:
     """What an audit of this design can say about a claim."""
 
     claim: float
@@ -267,7 +267,7 @@ class Plan:
         )
 
 
-def plan(claim: float, *, delta: float, design: Design | None = None, confidence: float = 0.95) -> Plan:
+def plan(claim: float, *, delta: float, design: Design | None = None, confidence: float = 0.95) -> PowerPlan:
     """Ceiling, smallest detectable violation, canaries needed and guess counts for a claim, before the run.
 
     Args:
@@ -288,7 +288,7 @@ def plan(claim: float, *, delta: float, design: Design | None = None, confidence
     found = detectable(claim, design, delta=delta, confidence=confidence)
     mu = gaussian_gap(claim, delta)
     guesses, guesses_bound = best_guesses(2 * design.inserted, claim, delta=delta, confidence=confidence)
-    return Plan(
+    return PowerPlan(
         claim=claim,
         delta=delta,
         confidence=confidence,

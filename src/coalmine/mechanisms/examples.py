@@ -29,8 +29,8 @@ from coalmine.contracts import (
     Context,
     Contribution,
     Description,
-    Examples,
     Noise,
+    ProtectedExamples,
     Public,
     Release,
     State,
@@ -90,7 +90,7 @@ class FullGradient:
         return Description(
             clip=Clip(self.share, over="example"),
             noise=Noise(least, least, added_by=ByClients(self.honest, self.honest)),
-            examples=Examples(self.examples, self._batch, self.weights),
+            examples=ProtectedExamples(self.examples, self._batch, self.weights),
         )
 
     @property

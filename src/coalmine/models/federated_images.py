@@ -47,7 +47,7 @@ class LeafCnn(nn.Module):
         return outputs
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Two convolutions with a way around them."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, groups: int) -> None:
@@ -78,7 +78,7 @@ class ResNet18(nn.Module):
         widths, blocks, inputs = (base, 2 * base, 4 * base, 8 * base), [], base
         for place, outputs in enumerate(widths):
             for number in range(2):
-                blocks.append(Block(inputs, outputs, 2 if place and not number else 1, groups))
+                blocks.append(ResidualBlock(inputs, outputs, 2 if place and not number else 1, groups))
                 inputs = outputs
         self.blocks = nn.Sequential(*blocks)
         self.output = nn.Linear(widths[-1], classes)

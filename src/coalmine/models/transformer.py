@@ -41,7 +41,7 @@ class Adapted(nn.Module):
         return made if self.down is None or self.up is None else made + inputs @ self.down.T @ self.up.T
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Causal self-attention and a feed-forward layer, each added to what comes in."""
 
     def __init__(self, width: int, heads: int, rank: int) -> None:
@@ -69,7 +69,7 @@ class Gpt(nn.Module):
         super().__init__()
         self.embedding, self.position = nn.Embedding(vocabulary, width), nn.Parameter(0.02 * torch.randn(context, width))
         nn.init.normal_(self.embedding.weight, std=0.02)
-        self.blocks = nn.Sequential(*(Block(width, heads, rank) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(TransformerBlock(width, heads, rank) for _ in range(layers)))
         self.last = nn.LayerNorm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:

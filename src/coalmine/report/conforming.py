@@ -17,7 +17,7 @@ _ORDER = ("less", "unknown", "more", "none")
 _SIGNS = {"less": "✕", "unknown": "≠", "more": "+", "none": "✓"}
 
 
-class Row(NamedTuple):
+class SentenceRow(NamedTuple):
     """One sentence: what was claimed, what was measured with its interval, and whether it holds."""
 
     sentence: str
@@ -28,24 +28,24 @@ class Row(NamedTuple):
     note: str  # p-value and place; why there was no test
 
     @staticmethod
-    def of(found: Finding) -> Row:
+    def of(found: Finding) -> SentenceRow:
         """The row of a test."""
         claimed = "" if found.claimed is None else f"{found.claimed:.4g}"
         measured = "" if found.measured is None else with_interval(found.measured, found.low, found.high)
         note = f"{chance(found.p_value)}{f', {found.where}' if found.where else ''}"
-        return Row(found.sentence, claimed, measured, found.side, f"{_SIGNS[found.side]} {MARKS[found.side]}", note)
+        return SentenceRow(found.sentence, claimed, measured, found.side, f"{_SIGNS[found.side]} {MARKS[found.side]}", note)
 
     @staticmethod
-    def without(missing: NotTested) -> Row:
+    def without(missing: NotTested) -> SentenceRow:
         """The row of a sentence that was not tested."""
-        return Row(finding(missing.key, missing.data), "", "", "untested", "– not tested", missing.reason)
+        return SentenceRow(finding(missing.key, missing.data), "", "", "untested", "– not tested", missing.reason)
 
 
-def rows(conformance: Conformance) -> list[Row]:
+def rows(conformance: Conformance) -> list[SentenceRow]:
     """What was found false first, then what holds, then what was not tested."""
     found = sorted(conformance.findings, key=lambda each: _ORDER.index(each.side))
     missing = sorted(conformance.not_tested, key=lambda each: each.code in NO_PART)
-    return [*(Row.of(each) for each in found), *(Row.without(each) for each in missing)]
+    return [*(SentenceRow.of(each) for each in found), *(SentenceRow.without(each) for each in missing)]
 
 
 def said(result: AuditResult) -> Iterator[str]:

@@ -219,7 +219,7 @@ def _split(source: Any, config: Config) -> tuple[Any, Any]:
     return train, held_out
 
 
-def _vocabulary(train: FederatedTexts, config: sections.Data) -> Vocabulary:
+def _vocabulary(train: FederatedTexts, config: sections.DataSection) -> Vocabulary:
     if config.vocabulary == "ascii":
         if config.unit != "characters":
             raise ValueError('data.vocabulary = "ascii" is a vocabulary of characters; set data.unit = "characters".')
@@ -228,7 +228,7 @@ def _vocabulary(train: FederatedTexts, config: sections.Data) -> Vocabulary:
     return counted.vocabulary(config.unit, size=config.vocabulary)
 
 
-def _windows(texts: FederatedTexts, vocabulary: Vocabulary, config: sections.Data) -> FederatedDataset:
+def _windows(texts: FederatedTexts, vocabulary: Vocabulary, config: sections.DataSection) -> FederatedDataset:
     """Windows of texts: in memory, or cut anew when a client needs them, for sources that are large or do not fit."""
     windows = texts.windows(vocabulary, length=config.length, packing=config.packing)
     return windows if not config.in_memory or _large(texts) else windows.in_memory()
@@ -250,7 +250,7 @@ def _counted(targets: Any, least: int) -> Any:
     return flat[flat >= least].astype(np.int64)
 
 
-def _model(config: sections.Model, **determined: Any) -> Model:
+def _model(config: sections.ModelSection, **determined: Any) -> Model:
     """The model by its name; what the data determine is told to it unless the configuration says otherwise."""
     make = MODELS[_validate.one_of("model.name", config.name, MODELS)]
     allowed = list(inspect.signature(make).parameters)
@@ -263,7 +263,7 @@ def _model(config: sections.Model, **determined: Any) -> Model:
     return make(**arguments)
 
 
-def _training(config: sections.Client) -> LocalTraining:
+def _training(config: sections.ClientSection) -> LocalTraining:
     return LocalTraining(
         learning_rate=config.learning_rate,
         epochs=config.epochs,
@@ -274,13 +274,13 @@ def _training(config: sections.Client) -> LocalTraining:
     )
 
 
-def _server(config: sections.Server) -> ServerOptimiser:
+def _server(config: sections.ServerSection) -> ServerOptimiser:
     if config.optimiser == "sgd":
         return ServerSGD(config.learning_rate, config.momentum)
     return ServerAdam(config.learning_rate, config.first_decay, config.second_decay, config.stabiliser)
 
 
-def _participation(config: sections.Participation, train: FederatedDataset) -> tuple[Participation, int]:
+def _participation(config: sections.ParticipationSection, train: FederatedDataset) -> tuple[Participation, int]:
     """(the clients' pattern, the number of rounds): the pattern knows how to make itself."""
     pattern, rounds = config.kind.from_config({**config.model_dump(), "users": train.users}, len(train))
     return pattern, _validate.whole("participation.rounds", rounds, least=1, most=_MOST_ROUNDS)

@@ -53,7 +53,7 @@ def mechanism_state(state: State) -> State:
 
 
 @dataclass(frozen=True)
-class Row:
+class SumRow:
     """What one noisy sum shows of every canary, in clip norms."""
 
     coins: NDArray[np.bool_]
@@ -127,13 +127,13 @@ class CraftedRound:
             total += self.contributions[place].vector
         return total
 
-    def row(self, coins: NDArray[np.bool_], noise: Array) -> Row:
+    def row(self, coins: NDArray[np.bool_], noise: Array) -> SumRow:
         """Scores of one noisy sum, of which `noise` is what is left without all known parts, in clip norms."""
         white = self.inverse @ self.crafted.directions.project(noise)
         parts = np.diagonal(self.inverse @ self.own) * coins
-        return Row(coins, parts + white, float(np.einsum("i,i->", noise, noise)) - float(white @ white))
+        return SumRow(coins, parts + white, float(np.einsum("i,i->", noise, noise)) - float(white @ white))
 
-    def scale(self, rows: list[Row]) -> float:
+    def scale(self, rows: list[SumRow]) -> float:
         """The measured standard deviation of the noise, in clip norms."""
         beside = len(rows) * (self.federation.model.dim - self.count)
         if not beside > 1:
@@ -143,7 +143,7 @@ class CraftedRound:
             )
         return max(float(np.sqrt(max(sum(row.square for row in rows), 0.0) / beside)), LEAST_NOISE)
 
-    def table(self, rows: list[Row], values: list[Array], unit: str | None, *, known: bool) -> Scores:
+    def table(self, rows: list[SumRow], values: list[Array], unit: str | None, *, known: bool) -> Scores:
         """Rows of several draws as one table, in standard deviations of the measured noise."""
         directions = len(rows) * (self.federation.model.dim - self.count)
         found = Scores(

@@ -27,11 +27,11 @@ from coalmine.runs import RunDirectory
 from coalmine.scores import Scores
 from coalmine.training.config import Config
 from coalmine.training.crafted_round import CraftedRound, by_law_or_held_out, check_mechanism, trained_alone
-from coalmine.training.crafted_statements import Measured, one_round_claim, release_cost, whole_training
+from coalmine.training.crafted_statements import MeasuredRound, one_round_claim, release_cost, whole_training
 from coalmine.training.crafting import Measuring, design_for, how_of, measured_round
-from coalmine.training.federation import Federation, Round
+from coalmine.training.federation import Federation, RoundResult
 from coalmine.training.guests import Guests
-from coalmine.training.mock_clients import MockClients, mock_clients
+from coalmine.training.mock_clients import MockData, mock_clients
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class CraftedRun:
     job: Federation
     directory: RunDirectory
     _now: tuple[CraftedRound, NDArray[np.bool_]] | None = field(default=None, init=False)
-    _how: tuple[Measuring, MockClients | None] | None = field(default=None, init=False)
+    _how: tuple[Measuring, MockData | None] | None = field(default=None, init=False)
 
     @property
     def mode(self) -> str:
@@ -73,7 +73,7 @@ class CraftedRun:
         self._now = here, coins
         return here.guests(coins)
 
-    def after(self, finished: Round) -> None:
+    def after(self, finished: RoundResult) -> None:
         """Measure what a round left, or the model before the next one, if it is its turn."""
         number = finished.number if self.mode == "running" else finished.number + 1
         if number not in self.rounds:
@@ -93,7 +93,7 @@ class CraftedRun:
         self.directory.write(_name(number, "npz"), packed.getvalue())
         self.directory.write(_name(number, "json"), (json.dumps(plain(statements), indent=2, sort_keys=True) + "\n").encode())
 
-    def _of_the_round(self, here: CraftedRound, coins: NDArray[np.bool_], done: Round, tests: int) -> Measured:
+    def _of_the_round(self, here: CraftedRound, coins: NDArray[np.bool_], done: RoundResult, tests: int) -> MeasuredRound:
         """The scores of one round of the training: one release, one coin for every canary."""
         privacy, confidence = self.config.privacy, 1 - (1 - self.config.audit.confidence) / tests
         assert done.guests is not None and done.noise is not None and done.observed.public is not None
@@ -103,7 +103,7 @@ class CraftedRun:
         claim = one_round_claim(self.job, delta=privacy.delta, unit=privacy.unit)
         scores = here.table([row], [row.values], privacy.unit, known=True)
         alone = trained_alone(float(np.linalg.norm(beyond)), done.observed.count or 1, here.number)
-        return Measured(
+        return MeasuredRound(
             here.number, here.crafted, scores, privacy.delta, confidence, claim, here.scale([row]), mode="running", alone=alone
         )
 
@@ -147,7 +147,7 @@ class CraftedRun:
         return {"crafted": plain(about)}
 
     @property
-    def _told(self) -> tuple[Measuring, MockClients | None]:
+    def _told(self) -> tuple[Measuring, MockData | None]:
         """How rounds are measured, and on which clients canaries are designed: the same in every round."""
         if self._how is None:
             how = how_of(self.config, self.job)
@@ -193,7 +193,7 @@ def _pooled(tables: list[Scores]) -> Scores:
     return by_law_or_held_out(found)
 
 
-def _shown(found: Measured, config: Config) -> Mapping[str, Any]:
+def _shown(found: MeasuredRound, config: Config) -> Mapping[str, Any]:
     """The first canary, for the page: the pool is public, so that it betrays nobody."""
     sample = found.crafted.samples[0]
     features, target = np.asarray(sample.features[0]), np.asarray(sample.targets[0])

@@ -39,7 +39,7 @@ ONE_CLIENT = "clients are not sampled by Poisson: a bound of any measured round 
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredRound:
     """What a measured round shows."""
 
     round: int

@@ -27,11 +27,11 @@ from coalmine.runs import RunDirectory
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import Config, parse_config
 from coalmine.training.crafted_round import check_mechanism, mechanism_state
-from coalmine.training.crafted_statements import Measured, one_round_claim, release_cost, whole_training
+from coalmine.training.crafted_statements import MeasuredRound, one_round_claim, release_cost, whole_training
 from coalmine.training.crafting_section import LEAST_SCORES
 from coalmine.training.federation import Federation
 from coalmine.training.frozen import Frozen
-from coalmine.training.mock_clients import MockClients, mock_clients
+from coalmine.training.mock_clients import MockData, mock_clients
 
 _MOST_PROJECTED = 2000  # clients whose part in the scores is computed one by one, or four cohorts if that is more
 
@@ -51,7 +51,7 @@ class Measuring:
 
 def measure(
     job: Federation, state: State, number: int, how: Measuring, *, delta: float, confidence: float, unit: str
-) -> Measured:
+) -> MeasuredRound:
     """Craft canaries for the model of `state`, before round `number`, and score them in frozen draws of that round."""
     mock = mock_clients(job, how.pool, how.foreign)
     crafted = design_for(job, state, number, how, mock)
@@ -64,7 +64,7 @@ def measure(
         order = job.secret("crafting", "population").permutation(len(frozen.users))
         some = np.sort(order[: max(_MOST_PROJECTED, round(4 * expected))])
         projections = frozen.projections_of([frozen.users[place] for place in some.tolist()])
-    return Measured(
+    return MeasuredRound(
         number,
         crafted,
         scores,
@@ -82,7 +82,7 @@ def measure(
 
 
 def ratio_directions(
-    job: Federation, state: State, number: int, how: Measuring, crafted: Crafted, mock: MockClients
+    job: Federation, state: State, number: int, how: Measuring, crafted: Crafted, mock: MockData
 ) -> CraftedCanaries | None:
     """Where a likelihood ratio looks, from the clipped updates of the mock clients: (mock clients) × parameters floats."""
     if how.score != "likelihood-ratio":
@@ -107,7 +107,7 @@ def frozen_round(config: Config, job: Federation, state: State, number: int) -> 
     return Statement(frozen.scores(how.draws, others=how.others, unit=privacy.unit), claim), frozen.finding
 
 
-def design_for(job: Federation, state: State, number: int, how: Measuring, mock: MockClients) -> Crafted:
+def design_for(job: Federation, state: State, number: int, how: Measuring, mock: MockData) -> Crafted:
     """Canaries for the model before a round."""
     check_mechanism(job)
     noise = job.described.noise
@@ -194,7 +194,9 @@ def craft(path: str | Path, *, number: int | None = None, canaries: int | None =
     }
 
 
-def measured_round(config: Config, job: Federation, state: State, number: int, how: Measuring, *, tests: int = 1) -> Measured:
+def measured_round(
+    config: Config, job: Federation, state: State, number: int, how: Measuring, *, tests: int = 1
+) -> MeasuredRound:
     """A frozen round of a run; `tests` rounds share the confidence."""
     privacy, confidence = config.privacy, 1 - (1 - config.audit.confidence) / tests
     return measure(job, state, number, how, delta=privacy.delta, confidence=confidence, unit=privacy.unit)

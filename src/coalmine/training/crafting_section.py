@@ -10,7 +10,7 @@ LEAST_SCORES = 16  # of a measured round: fewer may all have the same coin
 Whole = Annotated[int, Field(ge=1, strict=True)]
 
 
-class Crafting(BaseModel):
+class CraftingSection(BaseModel):
     """Crafted canaries: data designed for the model of a round, scored in it or in frozen draws of it; off by default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

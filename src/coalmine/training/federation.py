@@ -137,7 +137,9 @@ class Federation:
     def _group_size(self) -> int:
         return Trainer(self.model, self.training).group_size
 
-    def rounds_from(self, number: int, state: State, workers: Workers[ClientBatch | Evaluate, Outcome]) -> Iterator[Round]:
+    def rounds_from(
+        self, number: int, state: State, workers: Workers[ClientBatch | Evaluate, Outcome]
+    ) -> Iterator[RoundResult]:
         """Round after round, from `number` on."""
         secret = self.participation.sampling is not None  # amplification rests on nobody knowing who took part
         streams = partial(self.secret, "cohorts") if secret else partial(stream, self.seed, "cohorts")
@@ -160,7 +162,9 @@ class Federation:
         tasks = [Evaluate(parameters, tuple(users[first : first + size])) for first in range(0, len(users), size)]
         return np.concatenate([np.zeros((0, 4)), *(outcome.values for outcome in workers.map(tasks))])
 
-    def _round(self, number: int, state: State, cohort: IndexArray, workers: Workers[ClientBatch | Evaluate, Outcome]) -> Round:
+    def _round(
+        self, number: int, state: State, cohort: IndexArray, workers: Workers[ClientBatch | Evaluate, Outcome]
+    ) -> RoundResult:
         guests = NOBODY if self.guests_at is None else self.guests_at(number, state) or NOBODY
         public = self.mechanism.announce(_part(state, "mechanism"), number, self.denominator + guests.expected)
         taking_part = self.canary_setup.schedule.taking_part(number) if self.canary_setup else np.zeros(0, np.int64)
@@ -236,7 +240,7 @@ class Federation:
             again=again,
             record=record,
         )
-        return Round(observed, after, *beside)
+        return RoundResult(observed, after, *beside)
 
     def _check(self, release: Release, number: int) -> None:
         """A mechanism may be somebody else's: what is wrong with its release is not the learning rates' fault."""
@@ -292,7 +296,7 @@ class Federation:
 
 
 @dataclass(frozen=True, eq=False)
-class Round:
+class RoundResult:
     """What a round left behind: what an audit may look at, and what the trainer goes on from."""
 
     observed: Observed

@@ -28,7 +28,7 @@ from coalmine.contracts import Array, Contribution, Finding, IndexArray
 from coalmine.data.dataset import Examples
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.scores import Scores
-from coalmine.training.crafted_round import STATISTIC, CraftedRound, Row, mechanism_state, trained_alone
+from coalmine.training.crafted_round import STATISTIC, CraftedRound, SumRow, mechanism_state, trained_alone
 from coalmine.training.work import ClientBatch
 
 __all__ = ["OTHERS", "STATISTIC", "Frozen"]
@@ -168,7 +168,7 @@ class Frozen(CraftedRound):
             coins = self.federation.secret("replicate", self.number, replicate, "coins").random(self.count) < 0.5
             noise = self.draw(replicate, coins & insert)
             row = self.row(coins & insert, noise)
-            rows.append(Row(coins, row.values, row.square))
+            rows.append(SumRow(coins, row.values, row.square))
             values.append(row.values if others == "known" else self._with_others(replicate, coins & insert, noise))
         table = self.table(rows, values, unit, known=others == "known")
         return replace(table, statistic=RATIO) if self.along is not None else table, self.scale(rows)

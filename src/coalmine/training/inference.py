@@ -26,7 +26,7 @@ from coalmine._random import stream
 from coalmine.accounting import calibrate_noise, claim
 from coalmine.attacks import user_inference
 from coalmine.attacks.fine_tuning import LanguageModel, Tuning, windows_of
-from coalmine.attacks.user_inference import Inferred, Split, Target
+from coalmine.attacks.user_inference import Inferred, Target, Targets
 from coalmine.audit.conclude import make_page
 from coalmine.audit.statements import audit_scores
 from coalmine.clients import quiet_threads
@@ -38,7 +38,7 @@ from coalmine.models.transformer import gpt, save_weights
 from coalmine.participation import ExamplePoisson, Poisson
 from coalmine.result import AuditResult
 from coalmine.training.config import Config, changed
-from coalmine.training.sections import Inference
+from coalmine.training.sections import InferenceSection
 
 _REFERENCE_BATCH, _REFERENCE_RATE = 64, 2e-3
 
@@ -82,9 +82,9 @@ class Setup:
         return made
 
     @cached_property
-    def options(self) -> Inference:
+    def options(self) -> InferenceSection:
         """The section [inference]."""
-        return self.config.inference or Inference()
+        return self.config.inference or InferenceSection()
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -108,7 +108,7 @@ class Setup:
         return texts[0], texts[1]
 
     @cached_property
-    def split(self) -> Split:
+    def split(self) -> Targets:
         """Real target users with their attack texts, then canary users."""
         reference, real = self.users
         o = self.options

@@ -14,7 +14,7 @@ from coalmine.training.federation import Federation
 
 
 @dataclass(frozen=True, eq=False)
-class MockClients:
+class MockData:
     """Data of mock clients; `users` are those of the training who are among them."""
 
     pool: list[Examples] = field(repr=False)
@@ -22,7 +22,7 @@ class MockClients:
     users: frozenset[str] = frozenset()
 
 
-def mock_clients(job: Federation, pool: int, foreign: Sequence[Examples] = ()) -> MockClients:
+def mock_clients(job: Federation, pool: int, foreign: Sequence[Examples] = ()) -> MockData:
     """The same in every round; who they are is known to nobody outside. Judges are always users of the training."""
     count = 2 * pool if not foreign else pool
     if not count < len(job.data):
@@ -31,8 +31,8 @@ def mock_clients(job: Federation, pool: int, foreign: Sequence[Examples] = ()) -
     users = [job.data.users[place] for place in np.asarray(order).tolist()]
     examples = [job.data.examples_of(user) for user in users]
     if foreign:
-        return MockClients(list(foreign[:pool]), examples, frozenset(users))
-    return MockClients(examples[:pool], examples[pool:], frozenset(users))
+        return MockData(list(foreign[:pool]), examples, frozenset(users))
+    return MockData(examples[:pool], examples[pool:], frozenset(users))
 
 
 def foreign_clients(config: Config, model: Model) -> tuple[Examples, ...]:

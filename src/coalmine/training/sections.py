@@ -12,7 +12,7 @@ from coalmine.audit.spec import LARGEST_LEVEL, LEAST_POOL, SHOWN, AuditSpec
 from coalmine.contracts.conformance import LEVEL
 from coalmine.mechanisms.registry import defaults_of, keys_of
 from coalmine.participation import PATTERNS, Pattern
-from coalmine.training.crafting_section import Crafting
+from coalmine.training.crafting_section import CraftingSection
 
 Whole = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -25,7 +25,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Data(_Section):
+class DataSection(_Section):
     """The data set, the part of it that is used, and how texts become examples."""
 
     source: str = Field("chat", description="a name of `coalmine.data.SOURCES`")
@@ -50,14 +50,14 @@ class Data(_Section):
     options: dict[str, Any] = Field(default_factory=dict, description="further arguments of the source")
 
 
-class Model(_Section):
+class ModelSection(_Section):
     """The model."""
 
     name: str = Field("chat-lstm", description="a name of `coalmine.models.MODELS`")
     options: dict[str, Any] = Field(default_factory=dict, description="arguments of the model that the data do not determine")
 
 
-class Client(_Section):
+class ClientSection(_Section):
     """Local training. FedSGD and central DP-SGD: batch_size = "all", epochs = 1, learning_rate = 1."""
 
     epochs: Whole = Field(1, description="passes over a client's examples")
@@ -68,7 +68,7 @@ class Client(_Section):
     max_examples: Whole | None = Field(None, description="largest number of examples, chosen again in every round")
 
 
-class Server(_Section):
+class ServerSection(_Section):
     """What the server does with the released mean."""
 
     optimiser: Literal["sgd", "adam"] = Field("sgd", description="adam is FedAdam")
@@ -79,7 +79,7 @@ class Server(_Section):
     stabiliser: Positive = Field(1e-3, description="adam: added to the root of the second moment")
 
 
-class Privacy(_Section):
+class PrivacySection(_Section):
     """What is protected, and the delta that everything is stated for."""
 
     delta: Share = Field(1e-5, description="delta of every statement")
@@ -89,7 +89,7 @@ class Privacy(_Section):
     )
 
 
-class Mechanism(_Section):
+class MechanismSection(_Section):
     """What turns the updates of a round into a release. Each kind has its own keys; none means the default of the kind."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -144,7 +144,7 @@ class Mechanism(_Section):
         return {**dict.fromkeys(usual, 1.0), **stated}
 
     @model_validator(mode="after")
-    def _has_known_keys(self) -> Mechanism:
+    def _has_known_keys(self) -> MechanismSection:
         known = keys_of(self.kind)
         for name in self.options:
             if known is not None and name not in known:
@@ -154,7 +154,7 @@ class Mechanism(_Section):
         return self
 
 
-class Participation(_Section):
+class ParticipationSection(_Section):
     """When clients take part. Of rounds and cohort_size one is enough where the other follows."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -180,7 +180,7 @@ class Participation(_Section):
         return PATTERNS[self.pattern]
 
     @model_validator(mode="after")
-    def _fits_its_pattern(self) -> Participation:
+    def _fits_its_pattern(self) -> ParticipationSection:
         if self.pattern not in PATTERNS:
             raise ValueError(f"participation.pattern={self.pattern!r} is not allowed: it must be one of {', '.join(PATTERNS)}")
         known = list(dict.fromkeys([*type(self).model_fields, *self.kind.keys]))
@@ -192,7 +192,7 @@ class Participation(_Section):
         return self
 
 
-class Canaries(_Section):
+class CanariesSection(_Section):
     """The pool: each canary is inserted by its own fair coin; `pool = 0` trains without canaries and audits nothing."""
 
     pool: Annotated[int, Field(ge=0, strict=True)] = Field(2000, description="inserted and held-out canaries together")
@@ -220,7 +220,7 @@ class Canaries(_Section):
     )
 
 
-class Audit(_Section):
+class AuditSection(_Section):
     """The primary statement, which alone decides, and what is shown beside it; all named before the run."""
 
     view: str = Field("known-others", description="the threat model of the primary statement, a name of `coalmine.views.VIEWS`")
@@ -245,7 +245,7 @@ class Audit(_Section):
     )
 
 
-class Run(_Section):
+class RunSection(_Section):
     """How the work is done; nothing here but the seed changes a result."""
 
     seed: Annotated[int, Field(ge=0, strict=True)] = Field(
@@ -263,7 +263,7 @@ class Run(_Section):
     )
 
 
-class Inference(_Section):
+class InferenceSection(_Section):
     """User inference, for `coalmine infer`: reference model, fine-tuning, and attack."""
 
     attack_texts: Whole = Field(10, description="texts of each user that the adversary has; never trained on")
@@ -283,7 +283,7 @@ class Inference(_Section):
     )
 
     @model_validator(mode="after")
-    def _epsilon_needs_protection(self) -> Inference:
+    def _epsilon_needs_protection(self) -> InferenceSection:
         if self.epsilon is not None and self.protection == "none":
             raise ValueError(f"inference.epsilon={self.epsilon:g} needs DP: set inference.protection to user or example.")
         return self
@@ -292,18 +292,18 @@ class Inference(_Section):
 class Config(_Section):
     """A whole run."""
 
-    data: Data = Data()
-    model: Model = Model()
-    client: Client = Client()
-    server: Server = Server()
-    privacy: Privacy = Privacy()
-    mechanism: Mechanism = Mechanism()
-    participation: Participation = Participation()
-    canaries: Canaries = Canaries()
-    audit: Audit = Audit()
-    run: Run = Run()
-    inference: Inference | None = None
-    crafting: Crafting = Crafting()
+    data: DataSection = DataSection()
+    model: ModelSection = ModelSection()
+    client: ClientSection = ClientSection()
+    server: ServerSection = ServerSection()
+    privacy: PrivacySection = PrivacySection()
+    mechanism: MechanismSection = MechanismSection()
+    participation: ParticipationSection = ParticipationSection()
+    canaries: CanariesSection = CanariesSection()
+    audit: AuditSection = AuditSection()
+    run: RunSection = RunSection()
+    inference: InferenceSection | None = None
+    crafting: CraftingSection = CraftingSection()
 
     @property
     def spec(self) -> AuditSpec:

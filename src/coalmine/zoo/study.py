@@ -128,7 +128,7 @@ def claimed(setting: Setting, right: Federation, bug: Bug | None) -> Claim:
 
 
 @dataclass(frozen=True)
-class Row:
+class BugRow:
     """All runs of one bug, or of the correct twin of a setting."""
 
     name: str
@@ -190,7 +190,7 @@ class Row:
 class Study:
     """The rows of a study."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[BugRow, ...]
     results: tuple[tuple[str, AuditResult], ...] = field(default=(), repr=False)  # the first run of every row, to be shown
 
     @property
@@ -229,7 +229,7 @@ class Study:
         return "\n".join([*lines, "", "as it must be" if self.passed else "NOT AS IT MUST BE: see the lines marked !"])
 
 
-def _line(row: Row) -> str:
+def _line(row: BugRow) -> str:
     caught = f"{row.caught}/{len(row.papers)}"
     if row.canaries is None:
         caught += f" ≤{most_false_alarms(len(row.papers))}"
@@ -295,10 +295,10 @@ def row_name(setting: Setting, each: Bug | None) -> str:
     return each.name if each is not None else f"correct: {setting.name}"
 
 
-def row_of(setting: Setting, each: Bug | None, papers: Sequence[SeedVerdict]) -> Row:
+def row_of(setting: Setting, each: Bug | None, papers: Sequence[SeedVerdict]) -> BugRow:
     """All runs of one bug, or of the correct twin of a setting."""
     known = (None if each.innocent else each.canaries, each.where, each.sentence) if each is not None else (None, None, "")
-    return Row(row_name(setting, each), setting.name, tuple(papers), *known)
+    return BugRow(row_name(setting, each), setting.name, tuple(papers), *known)
 
 
 def run_all(

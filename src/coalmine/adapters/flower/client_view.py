@@ -27,9 +27,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Message
 from coalmine import _validate
 from coalmine.adapters.flower.mod import Chosen, by_node_config
 from coalmine.adapters.flower.reading import engine
-from coalmine.adapters.flower.records import Layout, arrays_of
+from coalmine.adapters.flower.records import ArrayLayout, arrays_of
 from coalmine.audit.application import Application, described, observed
-from coalmine.audit.attached import Audit
+from coalmine.audit.attached import AttachedAudit
 from coalmine.contracts import Observed, Vector
 from coalmine.errors import MismatchError, NotEnoughCanariesError
 from coalmine.result import AuditResult
@@ -44,7 +44,7 @@ class ClientView:
 
     def __init__(
         self,
-        audit: Audit | Callable[[Context], Audit],
+        audit: AttachedAudit | Callable[[Context], AttachedAudit],
         *,
         clip_norm: float,
         noise_multiplier: float,
@@ -83,11 +83,11 @@ class ClientView:
             self._result = self._concluded(self._audit_of(context), context.state)
         return self._result
 
-    def _audit_of(self, context: Context) -> Audit:
+    def _audit_of(self, context: Context) -> AttachedAudit:
         return self._audit(context) if callable(self._audit) else self._audit
 
-    def _look(self, audit: Audit, model: ArrayRecord, config: int | None, context: Context) -> None:
-        layout, state = Layout.of(model), context.state
+    def _look(self, audit: AttachedAudit, model: ArrayRecord, config: int | None, context: Context) -> None:
+        layout, state = ArrayLayout.of(model), context.state
         if _FIRST not in state:
             number, self._result = config or 1, None  # a new training
             state[_FIRST], state[_ROWS] = _kept(model), ArrayRecord()
@@ -104,7 +104,7 @@ class ClientView:
         if number == audit.rounds and state[_SEEN]["rounds"]:
             self.conclude(context)
 
-    def _compare(self, audit: Audit, layout: Layout, model: ArrayRecord, number: int, state: Any) -> None:
+    def _compare(self, audit: AttachedAudit, layout: ArrayLayout, model: ArrayRecord, number: int, state: Any) -> None:
         """A row for what was released since the last model that came."""
         seen, latest = state[_SEEN], number - 2  # the release before this round, counted from zero
         moved = layout.vector(model) - layout.vector(state[_LAST])
@@ -121,11 +121,11 @@ class ClientView:
         for name, value in (("rounds", latest), ("releases", releases), ("norms", norm), ("kept", kept)):
             seen[name] = [*seen[name], value]
 
-    def _concluded(self, audit: Audit, state: Any) -> AuditResult:
+    def _concluded(self, audit: AttachedAudit, state: Any) -> AuditResult:
         """Everything that was kept, into the audit; then what it proves."""
         seen, kept = state[_SEEN], state[_ROWS]
         _check_seen(seen, audit.rounds)
-        layout = Layout.of(state[_FIRST])
+        layout = ArrayLayout.of(state[_FIRST])
         first, last = layout.vector(state[_FIRST]), layout.vector(state[_LAST])
         audit.begin(self._application(layout, first))
         for number, releases, norm, share in zip(*(seen[name] for name in _KEPT), strict=True):
@@ -143,7 +143,7 @@ class ClientView:
                 )
         return audit.conclude()
 
-    def _application(self, layout: Layout, first: Vector) -> Application:
+    def _application(self, layout: ArrayLayout, first: Vector) -> Application:
         return Application(
             name="what one client sees of a Flower application",
             engine=engine(),
@@ -153,7 +153,7 @@ class ClientView:
             knows_others=False,
         )
 
-    def _observed(self, number: int, moved: Vector, releases: int, audit: Audit) -> Observed:
+    def _observed(self, number: int, moved: Vector, releases: int, audit: AttachedAudit) -> Observed:
         pool = audit.schedule.pool
         return observed(
             number,
@@ -168,7 +168,7 @@ class ClientView:
         )
 
 
-def client_view(audit: Audit | Callable[[Context], Audit], **config: Any) -> ClientView:
+def client_view(audit: AttachedAudit | Callable[[Context], AttachedAudit], **config: Any) -> ClientView:
     """A mod for the audit from a client's side: `clip_norm`, `noise_multiplier` and `cohort` as the server states them.
 
     `observer` is the canary whose node keeps what is seen (0), `who` says who is a canary, as for `canary_mod`. Give the audit

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, Message
 
-from coalmine.adapters.flower.records import Layout, arrays_of, metrics_of
+from coalmine.adapters.flower.records import ArrayLayout, arrays_of, metrics_of
 from coalmine.contracts import Array
 from coalmine.errors import MismatchError
 from coalmine.mechanisms.gaussian import length
@@ -30,7 +30,7 @@ class Cohort:
 
     @staticmethod
     def of(
-        replies: Sequence[Message], layout: Layout, before: ArrayRecord, clip_norm: float, key: str, *, cut: bool = True
+        replies: Sequence[Message], layout: ArrayLayout, before: ArrayRecord, clip_norm: float, key: str, *, cut: bool = True
     ) -> Cohort:
         """Clipped as the strategy says that it does, or as they came, where clients clip; one vector at a time."""
         start, total = layout.vector(before), np.zeros(layout.dim)

@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import FedAvg, Strategy
 
 from coalmine.adapters.flower.cohort import weight_of
-from coalmine.adapters.flower.records import Layout, arrays_of
+from coalmine.adapters.flower.records import ArrayLayout, arrays_of
 from coalmine.audit.application import difference
 from coalmine.audit.conforming import Clients
 from coalmine.conformance import compare
@@ -52,7 +52,7 @@ def watched(strategy: Strategy) -> Iterator[list[Message]]:
 class Contributions:
     """How replies of a round are compared."""
 
-    layout: Layout
+    layout: ArrayLayout
     before: ArrayRecord  # the model that clients were sent
     clip_norm: float
     weight_key: str

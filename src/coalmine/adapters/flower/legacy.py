@@ -20,13 +20,13 @@ from flwr.common import parameters_to_ndarrays
 from flwr.server.strategy import Strategy
 
 from coalmine.adapters.flower.reading import Reading, concluded
-from coalmine.adapters.flower.records import Layout
+from coalmine.adapters.flower.records import ArrayLayout
 from coalmine.audit.application import Application, described, difference, observed
-from coalmine.audit.attached import Audit
+from coalmine.audit.attached import AttachedAudit
 from coalmine.errors import MismatchError
 
 
-def audited_legacy(strategy: Strategy, audit: Audit) -> AuditedLegacy:
+def audited_legacy(strategy: Strategy, audit: AttachedAudit) -> AuditedLegacy:
     """The same strategy, audited; canaries are clients with `canary_mod`, all of them in every round."""
     return AuditedLegacy(strategy, audit)
 
@@ -34,11 +34,11 @@ def audited_legacy(strategy: Strategy, audit: Audit) -> AuditedLegacy:
 class AuditedLegacy(Strategy):
     """A strategy of the older API that another one is wrapped in; `audit.result` holds what was found."""
 
-    def __init__(self, strategy: Strategy, audit: Audit):
+    def __init__(self, strategy: Strategy, audit: AttachedAudit):
         super().__init__()
         self.strategy, self.audit = strategy, audit
         self._reading = Reading(strategy, audit, canary_clients=True)
-        self._layout: Layout | None = None
+        self._layout: ArrayLayout | None = None
         self._asked = 0
 
     def initialize_parameters(self, client_manager: Any) -> Any:
@@ -52,7 +52,7 @@ class AuditedLegacy(Strategy):
         self._asked = len(asked)
         if self._layout is None:
             self._reading.refuse_wrong_cohort(self._asked)
-            self._layout = self._begin(Layout.of(self._before))
+            self._layout = self._begin(ArrayLayout.of(self._before))
         if self._asked < client_manager.num_available():
             self.audit.note("canaries", "not all clients were asked, and those who were not count as present", server_round - 1)
         return asked
@@ -83,7 +83,7 @@ class AuditedLegacy(Strategy):
         """As the wrapped strategy does."""
         return self.strategy.evaluate(server_round, parameters)
 
-    def _begin(self, layout: Layout) -> Layout:
+    def _begin(self, layout: ArrayLayout) -> ArrayLayout:
         said = self._reading
         self.audit.begin(
             Application(

@@ -17,8 +17,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, M
 
 from coalmine import _validate
 from coalmine.adapters.flower.cohort import LABEL
-from coalmine.adapters.flower.records import Layout, arrays_of
-from coalmine.audit.attached import Audit
+from coalmine.adapters.flower.records import ArrayLayout, arrays_of
+from coalmine.audit.attached import AttachedAudit
 from coalmine.errors import MismatchError
 
 NODE_KEY = "canary-id"
@@ -45,7 +45,7 @@ def last_partitions(count: int) -> Chosen:
 
 
 def canary_mod(
-    audit: Audit | Callable[[Context], Audit],
+    audit: AttachedAudit | Callable[[Context], AttachedAudit],
     *,
     clip_norm: float | None = None,
     who: Chosen = by_node_config,
@@ -68,7 +68,7 @@ def canary_mod(
         if index is None or message.metadata.message_type.split(".")[0] != MessageType.TRAIN:
             return call_next(message, context)
         name, before = arrays_of(message)
-        mine = audit if isinstance(audit, Audit) else audit(context)
+        mine = audit if isinstance(audit, AttachedAudit) else audit(context)
         _refuse_alone(mine)
         arrays = _sent(mine, index, before, _clip_of(message, clip_norm))
         if metrics is None:
@@ -88,7 +88,7 @@ def canary_mod(
     return mod
 
 
-def _refuse_alone(audit: Audit) -> None:
+def _refuse_alone(audit: AttachedAudit) -> None:
     """Canaries that nobody looks for: their audit was made here, with a secret that no other side has."""
     if audit.alone:
         raise MismatchError(
@@ -97,14 +97,14 @@ def _refuse_alone(audit: Audit) -> None:
         )
 
 
-def _sent(audit: Audit, index: int, before: ArrayRecord, clip_norm: float) -> ArrayRecord:
+def _sent(audit: AttachedAudit, index: int, before: ArrayRecord, clip_norm: float) -> ArrayRecord:
     """The canary, if its coin came up; else almost nothing."""
     schedule = audit.schedule
     if not 0 <= index < schedule.pool:
         raise MismatchError(
             f"canary {index} of a pool of {schedule.pool}: number canaries from 0, or give Audit(pool={index + 1})."
         )
-    layout = Layout.of(before)
+    layout = ArrayLayout.of(before)
     if not schedule.inserted[index]:
         return layout.unmoved(before, clip_norm)
     return layout.moved(before, audit.update(index, clip_norm, layout.dim))

@@ -16,7 +16,7 @@ from flwr.clientapp.mod import LocalDpMod
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Strategy
 
-from coalmine.audit.attached import Audit
+from coalmine.audit.attached import AttachedAudit
 from coalmine.contracts import Claim
 from coalmine.errors import MismatchError
 
@@ -32,7 +32,7 @@ class Reading:
     """A strategy and what it says."""
 
     strategy: Strategy
-    audit: Audit
+    audit: AttachedAudit
     mods: tuple[Any, ...] = ()
     canary_clients: bool = False  # who may be asked in every round
 
@@ -193,7 +193,7 @@ class Reading:
         )
 
 
-def concluded(audit: Audit) -> None:
+def concluded(audit: AttachedAudit) -> None:
     """After the last round; whatever is wrong with the audit, the trained model is not lost for it."""
     try:
         audit.conclude()

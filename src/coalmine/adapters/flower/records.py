@@ -17,14 +17,14 @@ _SINGLE = 4  # bytes
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArrayLayout:
     """The arrays of a model, in their order: all of them floats of single precision or better."""
 
     shapes: Mapping[str, tuple[int, ...]]
     floats: Mapping[str, slice]  # where each array is in the vector
 
     @staticmethod
-    def of(record: ArrayRecord) -> Layout:
+    def of(record: ArrayRecord) -> ArrayLayout:
         """The layout of a model; one that no canary could live in is refused."""
         shapes: dict[str, tuple[int, ...]] = {}
         floats: dict[str, slice] = {}
@@ -35,7 +35,7 @@ class Layout:
             shapes[name] = values.shape
             floats[name] = slice(start, start + values.size)
             start += values.size
-        return Layout(shapes, floats)
+        return ArrayLayout(shapes, floats)
 
     @property
     def dim(self) -> int:

@@ -24,14 +24,14 @@ from coalmine import _validate
 from coalmine.adapters.flower.cohort import LABEL, Cohort, taken_label, weight_of
 from coalmine.adapters.flower.contributions import Asked, Contributions, watched
 from coalmine.adapters.flower.reading import Reading, check_mods, concluded
-from coalmine.adapters.flower.records import Layout, arrays_of, copied
+from coalmine.adapters.flower.records import ArrayLayout, arrays_of, copied
 from coalmine.audit.application import Application, described, difference, observed
-from coalmine.audit.attached import Audit
+from coalmine.audit.attached import AttachedAudit
 from coalmine.contracts import Clip, Compared, IndexArray
 from coalmine.errors import MismatchError
 
 
-def audited(strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = (), canaries: str = "replies") -> Audited:
+def audited(strategy: Strategy, audit: AttachedAudit, *, mods: Sequence[Any] = (), canaries: str = "replies") -> Audited:
     """The same strategy, audited: every release is observed, and the canaries are looked for in it.
 
     Put it around everything else, the DP wrapper included. With canaries="replies" the server adds them to the clients'
@@ -58,13 +58,13 @@ class Joined:
 class Audited(Strategy):
     """A strategy that another one is wrapped in; `audit.result` holds what was found."""
 
-    def __init__(self, strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = ()):
+    def __init__(self, strategy: Strategy, audit: AttachedAudit, *, mods: Sequence[Any] = ()):
         self.strategy, self.audit = strategy, audit
         self._reading = Reading(strategy, audit, check_mods(mods), isinstance(self, WithClients))
         self._asked: list[Message] = []
         self._who = Asked()
         self._nodes: list[int] = []
-        self._layout: Layout | None = None  # until the first round
+        self._layout: ArrayLayout | None = None  # until the first round
 
     @abstractmethod
     def _join(self, number: int, answered: Sequence[Message]) -> Joined:
@@ -132,7 +132,7 @@ class Audited(Strategy):
         return super().start(grid, initial_arrays, num_rounds, *args, **options)
 
     def _begin(self, arrays: ArrayRecord) -> None:
-        layout, said = Layout.of(arrays), self._reading
+        layout, said = ArrayLayout.of(arrays), self._reading
         said.refuse_wrong_delta()
         said.refuse_wrong_cohort(len(self._asked))
         description = described(said.clip_norm, said.noise_multiplier(len(self._asked) + self._places))
@@ -154,7 +154,7 @@ class Audited(Strategy):
         self._layout = layout
 
     @property
-    def _model(self) -> Layout:
+    def _model(self) -> ArrayLayout:
         if self._layout is None:
             raise MismatchError("aggregate_train came before configure_train: train with strategy.start(...), or in its order.")
         return self._layout
@@ -234,7 +234,7 @@ class Audited(Strategy):
 class WithReplies(Audited):
     """Canaries are replies that the server adds."""
 
-    def __init__(self, strategy: Strategy, audit: Audit, *, mods: Sequence[Any] = ()):
+    def __init__(self, strategy: Strategy, audit: AttachedAudit, *, mods: Sequence[Any] = ()):
         super().__init__(strategy, audit, mods=mods)
         self._reading.refuse_wrong_canaries()
         self._largest = audit.replies.examples or 0.0

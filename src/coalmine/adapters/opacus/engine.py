@@ -15,7 +15,7 @@ from coalmine.adapters.gradients import GradientAudit
 from coalmine.adapters.opacus.optimizer import Steps, audited
 from coalmine.adapters.opacus.sampling import WatchedSampler, watched
 from coalmine.audit.application import Application
-from coalmine.audit.attached import Audit
+from coalmine.audit.attached import AttachedAudit
 from coalmine.audit.conforming import Clients
 from coalmine.contracts import Clip, Description, Extra, Noise, Participation, Vector
 from coalmine.errors import MismatchError
@@ -29,7 +29,7 @@ _DISTRIBUTED = ("Distributed", "FSDP")  # in the names of Opacus's optimizers of
 class OpacusAudit:
     """A `PrivacyEngine` whose optimizers are audited."""
 
-    def __init__(self, audit: Audit, engine: Any):
+    def __init__(self, audit: AttachedAudit, engine: Any):
         self._audit, self._engine = audit, engine
 
     def make_private(self, **options: Any) -> tuple[Any, ...]:
@@ -43,7 +43,9 @@ class OpacusAudit:
     def _made(self, made: tuple[Any, ...], options: Mapping[str, Any]) -> tuple[Any, ...]:
         module, optimizer, *criterion, loader = made
         poisson = bool(options.get("poisson_sampling", True))
-        setting = Setting(self._engine, module, len(loader), poisson, options.get("epochs"), options.get("noise_multiplier"))
+        setting = EngineSetting(
+            self._engine, module, len(loader), poisson, options.get("epochs"), options.get("noise_multiplier")
+        )
         loader, drawn = watched(loader) if poisson else (loader, None)
         optimizer = _attached(optimizer, self._audit, setting, drawn)
         for each in criterion:  # of ghost clipping, whose backward pass clears gradients
@@ -51,18 +53,20 @@ class OpacusAudit:
         return (module, optimizer, *criterion, loader)
 
 
-def attach(optimizer: DPOptimizer, audit: Audit, *, engine: Any = None, module: Any = None, steps: int | None = None) -> Any:
+def attach(
+    optimizer: DPOptimizer, audit: AttachedAudit, *, engine: Any = None, module: Any = None, steps: int | None = None
+) -> Any:
     """The same optimizer, audited, for those who make a `DPOptimizer` themselves. Train with the one that comes back.
 
     `steps` is over how many steps the canaries are spread, as many as an epoch has or all of them. `engine` is asked for its
     accountant's epsilon, `module` (the one that `make_private` returned) for the names of its parameters; ghost clipping
     needs it.
     """
-    return _attached(optimizer, audit, Setting(engine, module, steps), None)
+    return _attached(optimizer, audit, EngineSetting(engine, module, steps), None)
 
 
 @dataclass(frozen=True)
-class Setting:
+class EngineSetting:
     """What is known beside the optimizer."""
 
     engine: Any = None
@@ -91,7 +95,7 @@ class Setting:
         return Poisson(1 / self.per_epoch, steps) if self.poisson else Repeated(-(-steps // self.per_epoch))
 
 
-def _attached(optimizer: DPOptimizer, audit: Audit, setting: Setting, drawn: WatchedSampler | None) -> Any:
+def _attached(optimizer: DPOptimizer, audit: AttachedAudit, setting: EngineSetting, drawn: WatchedSampler | None) -> Any:
     refuse(optimizer)
     groups = _groups(optimizer, setting.module)
     large = sum(parameter.numel() for parameter in optimizer.params) >= _LARGE
@@ -169,7 +173,7 @@ def _groups(optimizer: DPOptimizer, module: Any) -> dict[str, slice]:
     return groups
 
 
-def _closing(setting: Setting, description: Description, audit: Audit, steps: int) -> dict[str, Any]:
+def _closing(setting: EngineSetting, description: Description, audit: AttachedAudit, steps: int) -> dict[str, Any]:
     """What is claimed for the examples: by the engine's accountant where its assumptions hold, else by ours."""
     pattern = setting.participation(max(steps, 1))
     if pattern is None or not description.has_noise:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from coalmine.canaries.crafted.objectives import Objective, mutual_overlap
 from coalmine.canaries.crafted.options import Crafting
-from coalmine.canaries.crafted.pool import MockClients, Seen
+from coalmine.canaries.crafted.pool import MockClients, SeenCanaries
 from coalmine.contracts import Streams
 from coalmine.data.dataset import Examples
 
@@ -110,7 +110,7 @@ def _keep(losses: Tensor, best: Tensor, kept: list[Tensor], now: tuple[Tensor, T
         old[better] = new.detach()[better]
 
 
-def _is_enough(seen: Seen, objective: Objective, enough: float) -> bool:
+def _is_enough(seen: SeenCanaries, objective: Objective, enough: float) -> bool:
     """Whether for every canary the others add little to the noise and its gradient is long enough."""
     overlap = objective.cohort * seen.cosines.square().mean(0) + mutual_overlap(seen.gram) / 2
     return bool(((overlap <= enough) & (seen.norms >= objective.needed)).all())

@@ -32,7 +32,7 @@ MOST_FLOATS = 1 << 29  # of rows that are kept, or of gradients with their graph
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class SeenCanaries:
     """What a design sees of some canaries; all differentiable by what they are made of."""
 
     cosines: Tensor  # (mock clients, canaries): <clipped update in clip norms, direction of the gradient>, up to one sign
@@ -57,7 +57,7 @@ class MockClients:
         """How many there are."""
         return len(self.weights if self.rows is None else self.rows)  # type: ignore[arg-type]
 
-    def see(self, features: Tensor, targets: Tensor, chosen: Tensor | None = None) -> Seen:
+    def see(self, features: Tensor, targets: Tensor, chosen: Tensor | None = None) -> SeenCanaries:
         """What `chosen` clients, or all, have of the canaries with these features and probabilities of classes."""
         if self.shapes is None:
             return self.seen_by([self.gradient(one, target) for one, target in zip(features, targets, strict=True)], chosen)
@@ -68,14 +68,14 @@ class MockClients:
             inner = weights @ self.examples.products(found)
         else:
             inner = found.along(self._rows(chosen), self.shapes)
-        return Seen(inner / norms, norms, found.products(found) / torch.outer(norms, norms))
+        return SeenCanaries(inner / norms, norms, found.products(found) / torch.outer(norms, norms))
 
-    def seen_by(self, gradients: Sequence[Tensor], chosen: Tensor | None = None) -> Seen:
+    def seen_by(self, gradients: Sequence[Tensor], chosen: Tensor | None = None) -> SeenCanaries:
         """The same from whole gradients."""
         whole = torch.stack(list(gradients))
         norms = torch.sqrt(whole.square().sum(1) + 1e-12)
         unit = whole / norms[:, None]
-        return Seen(self._rows(chosen) @ unit.T, norms, unit @ unit.T)
+        return SeenCanaries(self._rows(chosen) @ unit.T, norms, unit @ unit.T)
 
     def gradient(self, features: Tensor, targets: Tensor) -> Tensor:
         """The gradient of one image's loss by the parameters, to be differentiated again."""

@@ -51,7 +51,7 @@ TRAININGS = (
 
 
 @dataclass(frozen=True)
-class Shown:
+class TrainedModel:
     """One training at one epsilon."""
 
     training: Training
@@ -80,17 +80,17 @@ class Shown:
         return self.training.composed(self.perfect.mean)
 
 
-def shown(ask: Ask) -> list[Shown]:
+def shown(ask: Ask) -> list[TrainedModel]:
     """All nine, simulated."""
     runs = ask.repeat(full=20_000, quick=2_000)
     return [
-        Shown(training, epsilon, noise, perfect_canary(noise, draws=DRAWS, simulations=runs, seed=ask.seed))
+        TrainedModel(training, epsilon, noise, perfect_canary(noise, draws=DRAWS, simulations=runs, seed=ask.seed))
         for training in TRAININGS
         for epsilon, noise in zip(EPSILONS, training.noises, strict=True)
     ]
 
 
-def round_row(each: Shown) -> PaperRow:
+def round_row(each: TrainedModel) -> PaperRow:
     """The estimate of one round by a perfect canary; what is printed is the gap."""
     same = gaussian_epsilon(0.0, each.noise, 1.0, each.noise, 1 / DRAWS)
     exact = gaussian_epsilon(0.0, each.noise, 1.0, each.noise, DELTA)
@@ -99,7 +99,7 @@ def round_row(each: Shown) -> PaperRow:
                     place={**each.place, "column": "round"})  # fmt: skip
 
 
-def gap_row(each: Shown) -> PaperRow:
+def gap_row(each: TrainedModel) -> PaperRow:
     """How many times the theoretical epsilon of a round is larger."""
     gap = each.theory / each.perfect.mean
     printed = ("4.5" if each.training.name == "Sent140" else "4 - 5") if each.epsilon == EPSILONS[-1] else ""
@@ -107,7 +107,7 @@ def gap_row(each: Shown) -> PaperRow:
     return PaperRow(f"{each.what}, gap", printed, gap, verdict=verdict, place={**each.place, "column": "gap"})
 
 
-def composed_row(each: Shown) -> PaperRow:
+def composed_row(each: TrainedModel) -> PaperRow:
     """The whole training."""
     printed = "6" if each.training.name == "CelebA" and each.epsilon == EPSILONS[-1] else ""
     verdict: RowVerdict | None = None if not printed else ("model-based" if round(each.composed) == 6 else "differs")

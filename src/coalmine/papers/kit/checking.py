@@ -18,7 +18,7 @@ RISING = 2.0  # standard errors of a slope
 
 
 @dataclass(frozen=True)
-class Compared:
+class CheckedNumber:
     """One comparison; `distance` is how far it is on the wrong side, in standard errors."""
 
     kind: str
@@ -26,13 +26,13 @@ class Compared:
     distance: float
 
 
-def one_by_one(found: Sequence[Compared]) -> list[PaperCheck]:
+def one_by_one(found: Sequence[CheckedNumber]) -> list[PaperCheck]:
     """A check for each."""
     most = allowed(max(len(found), 1))
     return [PaperCheck(each.text, each.distance <= most) for each in found]
 
 
-def by_kind(found: Sequence[Compared]) -> list[PaperCheck]:
+def by_kind(found: Sequence[CheckedNumber]) -> list[PaperCheck]:
     """A check for each kind, with the comparison that came nearest to failing."""
     most, checks = allowed(max(len(found), 1)), []
     for kind in dict.fromkeys(each.kind for each in found):

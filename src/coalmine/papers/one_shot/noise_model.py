@@ -58,7 +58,7 @@ class PureNoiseRun:
             )
         _validate.whole("presentations", self.presentations, least=1)
 
-    def seen(self, seed: int) -> Seen:
+    def seen(self, seed: int) -> SeenCosines:
         """What the canaries see of one such run."""
         rng = stream(seed, "pure noise", self.dim, self.rounds, self.canaries, self.presentations, repr(self.noise))
         edges = np.linspace(0, self.rounds, self.presentations + 1).astype(int)
@@ -80,11 +80,11 @@ class PureNoiseRun:
             weight = self.momentum * weight + 1.0  # of a round in the drift, by how many follow
             rest += (self.noise * weight) ** 2
         final = drift * np.sqrt(self.dim / (drift @ drift + (self.dim - directions) * rest))
-        return Seen(self.dim, largest[: self.canaries], largest[self.canaries :], final[: self.canaries])
+        return SeenCosines(self.dim, largest[: self.canaries], largest[self.canaries :], final[: self.canaries])
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenCosines:
     """Cosines in units of 1/sqrt(d): the largest over rounds, inserted and held out, and those with the final model."""
 
     dim: int
@@ -92,13 +92,13 @@ class Seen:
     largest_held_out: Array
     final: Array
 
-    def drawn_again(self, rng: np.random.Generator) -> Seen:
+    def drawn_again(self, rng: np.random.Generator) -> SeenCosines:
         """A pool as large, drawn from these with replacement; a fair coin each says again who is inserted."""
         pool = self.largest.size + self.largest_held_out.size
         inserted = int(np.clip(rng.binomial(pool, 0.5), 1, pool - 1))
         sizes = (inserted, pool - inserted, inserted)
         parts = (self.largest, self.largest_held_out, self.final)
-        return Seen(self.dim, *(rng.choice(each, size) for each, size in zip(parts, sizes, strict=True)))
+        return SeenCosines(self.dim, *(rng.choice(each, size) for each, size in zip(parts, sizes, strict=True)))
 
     def estimate_all(self, delta: float) -> float:
         """Algorithm 3: two normals fitted to the maxima."""
@@ -130,15 +130,15 @@ class Seen:
         return bound_pointwise(Scores.of(cosines, null=CosineNull(self.dim)), delta=delta).epsilon
 
 
-Statistic = Callable[[Seen, float], float]
+Statistic = Callable[[SeenCosines, float], float]
 STATISTICS: dict[str, Statistic] = {
-    "est-all": Seen.estimate_all,
-    "lo-all": Seen.low_all,
-    "est-final": Seen.estimate_final,
-    "lo-final": Seen.low_final,
-    "mean-only-final": Seen.mean_only_final,
-    "v1-est-all": Seen.estimate_all_by_thresholds,
-    "v1-est-final": Seen.estimate_final_by_thresholds,
+    "est-all": SeenCosines.estimate_all,
+    "lo-all": SeenCosines.low_all,
+    "est-final": SeenCosines.estimate_final,
+    "lo-final": SeenCosines.low_final,
+    "mean-only-final": SeenCosines.mean_only_final,
+    "v1-est-all": SeenCosines.estimate_all_by_thresholds,
+    "v1-est-final": SeenCosines.estimate_final_by_thresholds,
 }
 
 

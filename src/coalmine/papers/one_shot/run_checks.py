@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from coalmine.contracts.sentences import view_name
-from coalmine.papers.kit.checking import Compared, distance_of, pooled_ratio
+from coalmine.papers.kit.checking import CheckedNumber, distance_of, pooled_ratio
 from coalmine.papers.kit.rules import RISK
 from coalmine.papers.one_shot.trained import DRIFT, OTHERS, ROUNDS, VIEWS, OneShotRun
 
@@ -27,7 +27,7 @@ LEFT = "canaries are in the final model as they were put there"
 UNDONE = 0.03  # of what canaries added: training answers to its parameters, and what it undoes of them is no error
 
 
-def compared(words: str, noise: float, run: OneShotRun) -> Iterator[Compared]:
+def compared(words: str, noise: float, run: OneShotRun) -> Iterator[CheckedNumber]:
     """All that is to be compared in one run."""
     for view in views_of(noise):
         if noise or run.normality(view) >= RISK:
@@ -44,51 +44,51 @@ def views_of(noise: float) -> tuple[str, ...]:
     return VIEWS if noise else (ROUNDS, DRIFT)
 
 
-def analytic(words: str, run: OneShotRun) -> Compared:
+def analytic(words: str, run: OneShotRun) -> CheckedNumber:
     """Who knows all others sees the analytic value."""
     others = _Stated.of(run, OTHERS)
     text = f"{words}: {others.name} gives the analytic value, {others.epsilon:.4g} ± {others.error:.2g} for {others.claim:.4g}"
-    return Compared(ANALYTIC, text, distance_of(abs(others.epsilon - others.claim), others.error))
+    return CheckedNumber(ANALYTIC, text, distance_of(abs(others.epsilon - others.claim), others.error))
 
 
-def not_hidden(words: str, run: OneShotRun) -> Compared:
+def not_hidden(words: str, run: OneShotRun) -> CheckedNumber:
     """Who knows the rounds sees what the sums of clients leave; more, where these sums resemble each other."""
     (gap, error), least = run.gap(ROUNDS), run.least_gap
     seen = f"{view_name(ROUNDS)} shows a gap of {gap:.4g} ± {error:.2g}"
     text = f"{words}: {seen}; clients' sums as noise would leave {least:.4g}"
-    return Compared(LEAST, text, distance_of(least - gap, error))
+    return CheckedNumber(LEAST, text, distance_of(least - gap, error))
 
 
-def left(words: str, run: OneShotRun) -> Compared:
+def left(words: str, run: OneShotRun) -> CheckedNumber:
     """Whether canaries are in the final model as they were put there, to a few hundredths (see the module `linear`)."""
     mean, error, wanted = run.mean_cosine, run.mean_cosine_error, run.predicted_cosine
     text = f"{words}: mean cosine with the final model {mean:.2f} ± {error:.2f}, by what canaries added {wanted:.2f}"
-    return Compared(LEFT, text, distance_of(max(abs(mean - wanted) - UNDONE * wanted, 0.0), error))
+    return CheckedNumber(LEFT, text, distance_of(max(abs(mean - wanted) - UNDONE * wanted, 0.0), error))
 
 
-def left_in_all(runs: Iterable[OneShotRun]) -> Compared:
+def left_in_all(runs: Iterable[OneShotRun]) -> CheckedNumber:
     """The same of all runs together, which have different errors: what canaries left, over what they added."""
     ratio, error = pooled_ratio([(run.mean_cosine, run.mean_cosine_error, run.predicted_cosine) for run in runs])
     text = f"all runs together: canaries left {ratio:.3f} ± {error:.3f} of what they added"
-    return Compared(f"{LEFT}, in all runs together", text, max(abs(ratio - 1) - UNDONE, 0.0) / error)
+    return CheckedNumber(f"{LEFT}, in all runs together", text, max(abs(ratio - 1) - UNDONE, 0.0) / error)
 
 
-def _within(words: str, said: _Stated) -> Compared:
+def _within(words: str, said: _Stated) -> CheckedNumber:
     """Bound, estimate and claim of a view stand in this order."""
     text = (
         f"{words}, {said.name}: valid bound {said.bound:.3g} <= estimate {said.epsilon:.3g} ± {said.error:.2g} "
         f"<= claim {said.claim:.3g}"
     )
     distance = distance_of(max(said.bound - said.epsilon, said.epsilon - said.claim), said.error)
-    return Compared(WITHIN, text, max(distance, said.beyond))
+    return CheckedNumber(WITHIN, text, max(distance, said.beyond))
 
 
-def _ordered(words: str, noise: float, run: OneShotRun) -> Iterator[Compared]:
+def _ordered(words: str, noise: float, run: OneShotRun) -> Iterator[CheckedNumber]:
     """Who knows less sees no more."""
     said = [_Stated.of(run, view) for view in views_of(noise)]
     for more, less in pairwise(said):
         text = f"{words}: {less.name} shows no more than {more.name}, {less.epsilon:.3g} and {more.epsilon:.3g}"
-        yield Compared(ORDER, text, distance_of(less.epsilon - more.epsilon, math.hypot(less.error, more.error)))
+        yield CheckedNumber(ORDER, text, distance_of(less.epsilon - more.epsilon, math.hypot(less.error, more.error)))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ ESTIMATORS = ("mean", "fitted")
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One cell of the table for one estimator."""
 
     estimator: str
@@ -55,7 +55,7 @@ class Table1:
 
     simulations: int
     seed: int
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
 
     def worst(self, estimator: str) -> float:
         """The largest |z| among the means and standard deviations of one estimator."""
@@ -125,7 +125,7 @@ def reproduce(ask: Ask) -> PaperResult:
     )
 
 
-def _row(cell: Cell) -> PaperRow:
+def _row(cell: TableCell) -> PaperRow:
     agrees = max(abs(cell.z_mean), abs(cell.z_std)) <= AGREES
     return PaperRow(
         what=f"{cell.estimator}, d = {cell.dim:,}, sigma = {cell.sigma:g}",
@@ -146,7 +146,7 @@ def _fit(job: tuple[int, float, int, int]) -> tuple[float, float]:
     return float(standardised.mean()), float(standardised.std())
 
 
-def _cell(estimator: str, dim: int, sigma: float, fits: Any) -> Cell:
+def _cell(estimator: str, dim: int, sigma: float, fits: Any) -> TableCell:
     """Epsilon of every simulation at once, and its distance from the printed cell."""
     widths = 1.0 if estimator == "mean" else fits[:, 1]
     epsilons = gaussian_epsilon(0.0, 1.0, np.maximum(fits[:, 0], 0.0) if estimator == "mean" else fits[:, 0], widths, DELTA)
@@ -155,7 +155,7 @@ def _cell(estimator: str, dim: int, sigma: float, fits: Any) -> Cell:
     mean, std, count = float(epsilons.mean()), float(epsilons.std(ddof=1)), len(epsilons)
     mean_error = np.sqrt(std**2 / count + paper_std**2 / SIMULATIONS + mean_digit**2 / 12)
     std_error = np.sqrt(std**2 / (2 * (count - 1)) + paper_std**2 / (2 * (SIMULATIONS - 1)) + std_digit**2 / 12)
-    return Cell(
+    return TableCell(
         estimator=estimator,
         dim=dim,
         canaries=round(dim**0.5),

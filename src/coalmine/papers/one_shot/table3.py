@@ -23,7 +23,7 @@ from typing import Any
 
 from scipy import special
 
-from coalmine.papers.kit.checking import TOGETHER, Compared, by_kind
+from coalmine.papers.kit.checking import TOGETHER, CheckedNumber, by_kind
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperResult, PaperRow, RowVerdict, listed
 from coalmine.papers.kit.rules import in_order
@@ -111,7 +111,7 @@ class Judged:
     """What there is to say of one data set."""
 
     rows: list[PaperRow]
-    compared: list[Compared]
+    compared: list[CheckedNumber]
     least: str  # change that would show
     points: dict[str, list[AccuracyPoint]]  # of a drawing
 
@@ -219,10 +219,10 @@ class Change:
     shows: float  # the least that would have been called a change
 
 
-def _compared(name: str, changes: Sequence[Change]) -> list[Compared]:
+def _compared(name: str, changes: Sequence[Change]) -> list[CheckedNumber]:
     """Those that can be; if no run learned anything, there is nothing to compare."""
     kind = f"{TITLES[name]}: canaries do not change the accuracy"
-    return [Compared(kind, f"{each.row.what}, {each.row.shown}", each.distance) for each in changes if each.row.verdict]
+    return [CheckedNumber(kind, f"{each.row.what}, {each.row.shown}", each.distance) for each in changes if each.row.verdict]
 
 
 def _accuracies(name: str, columns: Mapping[str, Mapping[float, OneShotRun]], apart: Mapping[float, Apart]) -> list[PaperRow]:

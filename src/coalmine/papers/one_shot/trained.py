@@ -16,7 +16,7 @@ from coalmine.papers.kit import making
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.trained import TrainedRun
 from coalmine.papers.one_shot.linear import left_by_canaries
-from coalmine.papers.one_shot.noise_model import STATISTICS, Seen
+from coalmine.papers.one_shot.noise_model import STATISTICS, SeenCosines
 from coalmine.training.config import Config
 from coalmine.views import EveryStep, FinalModel, KnownOthers, KnownRounds, WholeModel
 
@@ -51,10 +51,12 @@ class OneShotRun(TrainedRun):
         return {**kept, "known_rounds_gap": gap, "final_cosines": final}
 
     @cached_property
-    def seen(self) -> Seen:
+    def seen(self) -> SeenCosines:
         """The papers' cosines: the largest over rounds, after momentum, and with the final model."""
         largest, final, root = self.pool(LARGEST), self.pool(FINAL), self.dim**0.5
-        return Seen(self.dim, largest.inserted_values * root, largest.held_out_values * root, final.inserted_values * root)
+        return SeenCosines(
+            self.dim, largest.inserted_values * root, largest.held_out_values * root, final.inserted_values * root
+        )
 
     def column(self, name: str) -> float:
         """One of the papers' four columns."""

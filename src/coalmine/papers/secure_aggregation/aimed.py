@@ -31,7 +31,7 @@ def lifted(covariance: Array, floor: float) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Game:
+class AimedGame:
     """One round: covariance of the sum with all canaries in it, their unit directions as columns, and what one adds."""
 
     covariance: Array

@@ -66,7 +66,7 @@ def floor_of(name: str, epsilon: float, users: int, examples: int, rounds: int, 
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class UsersData:
     """What is trained, and how often."""
 
     data: Users | Network
@@ -116,7 +116,7 @@ def _linear(ask: Ask, noniid: bool = False) -> ResultPart:
         order = order[stream(ask.seed, "shards").permutation(2 * users)].reshape(users, examples)
         data = Users(data.features.reshape(-1, data.features.shape[2])[order], data.targets.ravel()[order])
     test = users_of(ask, users=1, examples=10_000, side=side, split="test")
-    task = Task(data, partial(accuracy, test=test), rounds, seeds, RATES, CLIP)
+    task = UsersData(data, partial(accuracy, test=test), rounds, seeds, RATES, CLIP)
     rows, checks = _compared(ask, task, ask.pick(full=(0.2, 0.5), quick=(0.5, 2.0)), "non-iid, " if noniid else "")
     return ResultPart(rows, checks, (f"{side} x {side} pixels, {users} users of {examples}, {rounds} rounds.",),
                       ask.about(delta=DELTA, batch=BATCH, clip_norm=CLIP))  # fmt: skip
@@ -127,7 +127,7 @@ def _cnn(ask: Ask) -> ResultPart:
     users, examples, rounds, seeds = ask.pick(full=(20, 200, 20, 2), quick=(4, 64, 3, 2))
     test = users_of(ask, users=1, examples=ask.pick(full=10_000, quick=1000), side=SIDE, split="test")
     data = Network(users_of(ask, users=users, examples=examples, side=SIDE), test, SIDE)
-    task = Task(data, data.accuracy, rounds, seeds, CNN_RATES, CNN_CLIP)
+    task = UsersData(data, data.accuracy, rounds, seeds, CNN_RATES, CNN_CLIP)
     rows, checks = _compared(ask, task, ask.pick(full=(8.0,), quick=(16.0,)), "network, ")
     notes = (
         f"{data.dim:,} parameters, {users} users of {examples}, {rounds} rounds; clip norm {CNN_CLIP:g}, not the paper's.",
@@ -135,7 +135,7 @@ def _cnn(ask: Ask) -> ResultPart:
     return ResultPart(rows, checks, notes, ask.about(delta=DELTA, batch=BATCH, clip_norm=CNN_CLIP))
 
 
-def _compared(ask: Ask, task: Task, epsilons: tuple[float, ...], what: str) -> tuple[list[PaperRow], list[PaperCheck]]:
+def _compared(ask: Ask, task: UsersData, epsilons: tuple[float, ...], what: str) -> tuple[list[PaperRow], list[PaperCheck]]:
     """Accuracy of the three mechanisms at each epsilon; GSGD-DP takes the learning rate that is best for GD-DP."""
     users, examples = task.data.targets.shape
     rows, checks = [], []

@@ -21,7 +21,7 @@ from coalmine.gaussian import gaussian_epsilon
 from coalmine.gaussian_pairs import pair_epsilon
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, number
-from coalmine.papers.secure_aggregation.aimed import Game, lifted
+from coalmine.papers.secure_aggregation.aimed import AimedGame, lifted
 from coalmine.papers.secure_aggregation.mnist import Users, users_of
 from coalmine.scores import Scores
 from coalmine.views.whitened import LikelihoodRatioNull, log_ratios
@@ -114,7 +114,7 @@ def _orthogonal(ask: Ask) -> list[PaperRow]:
     ]
 
 
-def _game(users: Users, gradients: list[Array], aim: str, seed: int) -> Game:
+def _game(users: Users, gradients: list[Array], aim: str, seed: int) -> AimedGame:
     """One canary in each user's records, in its own direction."""
     scale = 1 / (BATCH * EXAMPLES)
     clean = sum((lifted(rows.T @ rows * scale, FLOOR) for rows in gradients), np.zeros((users.dim, users.dim)))
@@ -127,10 +127,10 @@ def _game(users: Users, gradients: list[Array], aim: str, seed: int) -> Game:
     for user, rows in enumerate(gradients):
         planted = np.vstack([rows[1:], CLIP * directions[:, user]])
         total += lifted(planted.T @ planted * scale, FLOOR)
-    return Game((total + total.T) / 2, np.asarray(directions), CLIP / EXAMPLES)
+    return AimedGame((total + total.T) / 2, np.asarray(directions), CLIP / EXAMPLES)
 
 
-def _false_alarms(ask: Ask, game: Game, claim: Claim) -> list[PaperCheck]:
+def _false_alarms(ask: Ask, game: AimedGame, claim: Claim) -> list[PaperCheck]:
     """Correct noise is called VIOLATED in at most one of 20 seeds."""
     words = [
         audit_scores(game.scores(ROUNDS, 4, ask.seed * 1000 + seed + 1, "whitened"), delta=DELTA, claim=claim).verdict

@@ -28,14 +28,14 @@ ABOUT = (
 
 
 @dataclass(frozen=True)
-class Found:
+class ExcessRisks:
     """Excess risks by method and steps, and their slopes."""
 
     table: dict[str, dict[str, Any]]
     slopes: dict[str, tuple[float, float]]
 
 
-def study(ask: Ask, lengths: tuple[int, ...], repetitions: int) -> Found:
+def study(ask: Ask, lengths: tuple[int, ...], repetitions: int) -> ExcessRisks:
     """Tune, then measure with fresh repetitions."""
     jobs = [(method, steps, repetitions, ask.seed) for method in METHODS for steps in lengths]
     done = ask.each(measured, jobs, "clipped training")
@@ -56,7 +56,7 @@ def study(ask: Ask, lengths: tuple[int, ...], repetitions: int) -> Found:
             theory.slope(np.array(lengths, dtype=float), means),
             float(np.sqrt(centred**2 @ errors**2) / (centred @ centred)),
         )
-    return Found(table, slopes)
+    return ExcessRisks(table, slopes)
 
 
 def measured(job: tuple[str, int, int, int]) -> tuple[float, list[float]]:

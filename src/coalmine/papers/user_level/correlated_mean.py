@@ -9,7 +9,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 from coalmine._random import stream
-from coalmine.papers.kit.checking import TOGETHER, Compared, one_by_one
+from coalmine.papers.kit.checking import TOGETHER, CheckedNumber, one_by_one
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow
 from coalmine.papers.user_level import theory
@@ -39,7 +39,7 @@ def reproduce(ask: Ask) -> PaperResult:
                     PaperRow(f"{name}, η = {rate:g}, simulated", "", found, error, None, f"closed form {exact:.6g}", place)
                 )
                 text = f"{name}, η = {rate:g}: simulation {found:.4g} ± {error:.2g}, closed form {exact:.4g}"
-                compared.append(Compared("simulation", text, abs(found - exact) / error))
+                compared.append(CheckedNumber("simulation", text, abs(found - exact) / error))
                 dots[f"{name}, simulated"][0].append(rate)
                 dots[f"{name}, simulated"][1].append(found)
     off = {factor: theory.mean_ftrl(0.01, 0.01 * factor) / theory.mean_ftrl(0.01) - 1 for factor in (0.1, 10.0)}

@@ -76,7 +76,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TrainingCell:
     """What came out for one epsilon and one method."""
 
     method: str
@@ -95,7 +95,7 @@ class Cell:
         return float(np.std(self.accuracies, ddof=1) / len(self.accuracies) ** 0.5)
 
     def rows(
-        self, name: str, own: Family, epsilon: float, made: Made, cells: Mapping[tuple[float, str], Cell]
+        self, name: str, own: Family, epsilon: float, made: Made, cells: Mapping[tuple[float, str], TrainingCell]
     ) -> list[PaperRow]:
         """The accuracy, and what it gains over independent noise."""
         note = f"loss {made.loss:.3g}, rate {self.tuned[0]:g}, momentum {self.tuned[1]:g}, audits {_counted(self.verdicts)}"
@@ -145,7 +145,7 @@ def _grid(ask: Ask, own: Family) -> list[tuple[float, float]]:
     return [*product(own.rates, own.momenta)] if ask.full else [*QUICK_GRID]
 
 
-def _cell(ask: Ask, name: str, own: Family, made: tuple[Made, Made], epsilon: float) -> Cell:
+def _cell(ask: Ask, name: str, own: Family, made: tuple[Made, Made], epsilon: float) -> TrainingCell:
     """Tuned on the small setting, measured on the one of this scale."""
     small, wanted = made
     base = f"correlated-{name}-eps{epsilon:g}-{wanted.method}"
@@ -165,7 +165,7 @@ def _cell(ask: Ask, name: str, own: Family, made: tuple[Made, Made], epsilon: fl
     paths = obtain(ask, runs, apart=True)
     verdicts = [AuditResult.load(path).verdict for name, path in paths.items() if runs[name].canaries.pool]
     words: list[str] = [verdict.word for verdict in verdicts if verdict is not None]
-    return Cell(wanted.method, tuned, list(_accuracies(paths).values()), words)
+    return TrainingCell(wanted.method, tuned, list(_accuracies(paths).values()), words)
 
 
 def _noise(made: Made, epsilon: float) -> float:
@@ -194,19 +194,19 @@ def _accuracies(paths: Mapping[str, Path]) -> dict[str, float]:
     return found
 
 
-def _gain(cells: Mapping[tuple[float, str], Cell], epsilon: float, method: str) -> tuple[float, float]:
+def _gain(cells: Mapping[tuple[float, str], TrainingCell], epsilon: float, method: str) -> tuple[float, float]:
     """(accuracy above that of independent noise, its standard error)."""
     here, there = cells[epsilon, method], cells[epsilon, "independent"]
     return here.mean - there.mean, math.hypot(here.error, there.error)
 
 
-def _audits(own: Family, cells: Mapping[tuple[float, str], Cell]) -> list[PaperCheck]:
+def _audits(own: Family, cells: Mapping[tuple[float, str], TrainingCell]) -> list[PaperCheck]:
     words = [word for cell in cells.values() for word in cell.verdicts]
     text = f"{own.title}: no audit of {len(words)} is violated or deviates ({_counted(words)})"
     return [PaperCheck(text, not _WRONG & set(words))]
 
 
-def _orders(own: Family, made: Mapping[str, Made], cells: Mapping[tuple[float, str], Cell]) -> list[PaperCheck]:
+def _orders(own: Family, made: Mapping[str, Made], cells: Mapping[tuple[float, str], TrainingCell]) -> list[PaperCheck]:
     """What the theory expects: accuracies in the order of losses, and more to gain where noise is larger."""
     from scipy.stats import spearmanr
 

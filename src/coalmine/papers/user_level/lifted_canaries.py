@@ -19,7 +19,7 @@ from coalmine.contracts import Array
 KINDS = ("sphere", "mislabelled", "crafted")
 
 
-class Canaries(Protocol):
+class LiftedCanaries(Protocol):
     """k canaries of one run."""
 
     def at(self, weights: Array) -> Array:
@@ -55,7 +55,7 @@ class Sphere:
         return self.score(moved)
 
 
-class Examples:
+class ImageCanaries:
     """Images with labels, in the form in which the model takes them (a one at the end)."""
 
     def __init__(self, images: Array, labels: Any, classes: int):
@@ -84,7 +84,7 @@ class Examples:
         return found
 
 
-def make(kind: str, rng: np.random.Generator, count: int, images: Array, labels: Any, classes: int) -> Canaries:
+def make(kind: str, rng: np.random.Generator, count: int, images: Array, labels: Any, classes: int) -> LiftedCanaries:
     """Fresh canaries; `images` and `labels` are examples that nobody trains on."""
     if kind == "sphere":
         return Sphere(rng, count, (classes, images.shape[1]))
@@ -93,7 +93,7 @@ def make(kind: str, rng: np.random.Generator, count: int, images: Array, labels:
     if kind == "crafted":
         own[:, :-1] = rng.random((count, images.shape[1] - 1), np.float32) - np.float32(0.5)
     wrong = (labels[chosen] + rng.integers(1, classes, count)) % classes
-    return Examples(own, wrong, classes)
+    return ImageCanaries(own, wrong, classes)
 
 
 def chances(outputs: Array) -> Array:
