@@ -9,6 +9,8 @@
     noise_blocks.py     of neighbouring coordinates in single rounds
     noise_shape.py      Gaussian, not rounded, mean zero
     noise_structure.py  new in every round, independent, nothing of earlier rounds
+    noise_spectrum.py   by frequency
+    magnitudes.py       the same whatever the signs
     guesses.py          not from a guessable seed
     clipping.py         contributions, canaries, the denominator
     cohorts.py          who took part

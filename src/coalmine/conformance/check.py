@@ -134,6 +134,14 @@ class Round:
         return None if self.total is None else Summed(self.total.terms[:1])
 
     @property
+    def apart(self) -> Summed | None:
+        """What was summed as far as it is known apart from the noise: without canaries that were read off the release.
+
+        The noise along these is counted with them, and missing in `noise`, which would seem to keep off the sum of all.
+        """
+        return self.clients if self.seen.canaries.fitted else self.total
+
+    @property
     def shaped(self) -> RoundNoise | None:
         """Noise whose law is known in full; not what is only known to be at least so large, nor silence."""
         noise = self.noise

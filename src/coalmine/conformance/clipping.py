@@ -131,8 +131,9 @@ class Clipping:
         return None if over in ("update", "layer") else "not-described"
 
     def init(self, subject: Subject) -> Memory:
-        """The longest contribution in clip norms, its round, how many were seen; announced clip norms that differ."""
-        return {"longest": np.zeros(2), "seen": np.zeros(1), "announced": np.zeros(2), "between": np.zeros(2)}
+        """The longest contribution in clip norms and its round; announced clip norms that are longer or shorter; how many."""
+        places = {name: np.zeros(2) for name in ("longest", "announced", "between", "smaller")}
+        return {**places, "seen": np.zeros(1)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
@@ -143,6 +144,8 @@ class Clipping:
         norm = subject.description.clip.norm
         if isinstance(norm, float) and not seen.clip_norm <= norm * (1 + ROUNDING):
             memory["announced"] = np.array([seen.clip_norm / norm, seen.seen.round], dtype=np.float64)
+        elif isinstance(norm, float) and seen.clip_norm < norm * (1 - ROUNDING):
+            memory["smaller"] = np.array([seen.clip_norm / norm, seen.seen.round], dtype=np.float64)
 
     def glance(self, memory: Memory, seen: Glance) -> None:
         """A step between two audited ones."""
@@ -159,8 +162,13 @@ class Clipping:
         name = max(places, key=lambda each: (math.isnan(places[each][0]), *places[each]))
         longest, number = places[name]
         where = f"step {int(number) + 1}, between audited ones" if name == "between" else f"round {int(number) + 1}"
-        too_long = not longest <= 1 + ROUNDING
-        tail = Tail(0.0, "less", where) if too_long else Tail(1.0, "less")
+        smaller, number = memory["smaller"].tolist()
+        if not longest <= 1 + ROUNDING:
+            tail = Tail(0.0, "less", where)
+        elif smaller:  # what it follows need not be public
+            tail, longest = Tail(0.0, "unknown", f"the clip norm that round {int(number) + 1} announced"), smaller
+        else:
+            tail = Tail(1.0, "less")
         return found(self.key, tail, claimed=1.0, measured=longest, contributions=int(memory["seen"][0]))
 
 
@@ -267,9 +275,12 @@ class Denominator:
         return None
 
     def init(self, subject: Subject) -> Memory:
-        """Rounds and the largest difference of what is said; Σ <noise, sum>, Σ |sum|², scores, number; Σ n; by layer."""
+        """Rounds and the largest difference of what is said; Σ <noise, sum>, Σ |sum|², scores, number; Σ n; by layer.
+
+        And what was announced over what the trainer expected, in the first round; the largest difference from it, its round.
+        """
         layers = np.zeros((2, len(layers_of(subject))))  # Σ <noise, sum> over the noise's spread, Σ |sum|²
-        return {"said": np.zeros(3), "sums": np.zeros(5), "announced": np.zeros(1), "layers": layers}
+        return {"said": np.zeros(3), "sums": np.zeros(5), "announced": np.zeros(1), "layers": layers, "fixed": np.zeros(3)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
@@ -279,13 +290,15 @@ class Denominator:
         difference = abs(used / seen.denominator - 1) if seen.denominator else 0.0
         if difference > memory["said"][1]:
             memory["said"][1:] = difference, seen.seen.round
-        if seen.total is None or seen.noise is None or seen.noise.at_least:
+        self._fixed(memory["fixed"], seen)
+        total = seen.apart
+        if total is None or seen.noise is None or seen.noise.at_least:
             return
-        whole = seen.total.size == subject.dim  # else a part of the coordinates is looked at
-        places = list(layers_of(subject).values()) if whole else [slice(0, seen.total.size)]
+        whole = total.size == subject.dim  # else a part of the coordinates is looked at
+        places = list(layers_of(subject).values()) if whole else [slice(0, total.size)]
         inner, length = np.zeros(len(places)), np.zeros(len(places))
         for layer, place in enumerate(places):
-            for block, summed in seen.total.blocks(place):
+            for block, summed in total.blocks(place):
                 length[layer] += float(np.einsum("i,i->", summed, summed))
                 inner[layer] += float(np.einsum("i,i->", seen.noise.values[block], summed))
         if length.sum() > 0:
@@ -296,6 +309,14 @@ class Denominator:
                 sizes, squares = seen.noise.moments.sizes, seen.noise.moments.sums[1]
                 memory["layers"] += [inner / np.maximum(np.sqrt(squares / sizes), 1e-12), length]
 
+    def _fixed(self, memory: Array, seen: Round) -> None:
+        """A number that is announced, but follows the data, is not fixed."""
+        if seen.seen.expected and seen.seen.public is not None:
+            share = seen.seen.public.denominator / seen.seen.expected
+            memory[0] = memory[0] or share
+            if (difference := abs(share / memory[0] - 1)) > memory[1]:
+                memory[1:] = difference, seen.seen.round
+
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst of what is said and what is seen."""
         rounds, difference, number = memory["said"].tolist()
@@ -303,6 +324,8 @@ class Denominator:
             return NotTested(self.key, "no-residual")
         announced = float(memory["announced"][0]) / rounds
         tails = [Tail(0.0 if difference > 1e-9 else 1.0, "unknown", f"round {int(number) + 1}")]
+        _, difference, number = memory["fixed"].tolist()
+        tails.append(Tail(0.0 if difference > 1e-9 else 1.0, "unknown", f"the number that round {int(number) + 1} announced"))
         inner, squares, scaled, scores, count = memory["sums"].tolist()
         measured, interval, told = None, (None, None), subject.description.noise
         if count and told is not None:

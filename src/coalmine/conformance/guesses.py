@@ -29,7 +29,11 @@ from coalmine.contracts import Array, Finding, NotTested
 
 NUMBERS = 256  # coordinates that are compared: a right guess has a cosine of 1, others about 1/16
 PLACES = 4  # beginnings of the vector and of its largest layers
-FAVOURITES = (1234, 1337, 2020, 2021, 2022, 2023, 2024, 2025, 2026, 4242, 12345, 31337, 42424242, 123456, 1234567, 123456789)
+FAVOURITES = (
+    *(1234, 1337, *range(1950, 2040), 4242, 12345, 31337, 42424242, 123456, 1234567, 123456789, 987654321),
+    *(1111, 1729, 2222, 2718, 3141, 3333, 3407, 4321, 4357, 4444, 5489, 5555, 6666, 7777, 8888, 9999, 10_000),
+    *(31415, 65535, 65536, 99999, 271828, 314159, 0xBADC0DE, 0xC0FFEE, 0xDEADBEEF, 2**31 - 1, 2**32 - 1),
+)
 _LARGEST = 2**32
 _SECONDS = 4  # of the clock that are tried in a round: training takes longer, the noise is drawn at its end
 _HIT = 0.9  # cosine of a right guess

@@ -22,7 +22,7 @@ from coalmine.conformance.laws import (
     worst,
 )
 from coalmine.conformance.residual import layers_of, window
-from coalmine.contracts import Array, Finding, Glance, NotTested
+from coalmine.contracts import Array, Finding, Glance, NotTested, Side
 
 _MOVED = (
     "unmoved",
@@ -155,7 +155,7 @@ class NoiseByRound:
 
 
 class NoiseByLayer:
-    """Σ z² of every layer, over all rounds and in the worst round."""
+    """Σ z² of every layer, over all rounds and in the worst round; and how much it varies, which may be too little."""
 
     key: ClassVar[str] = "noise-by-layer"
 
@@ -164,9 +164,11 @@ class NoiseByLayer:
         return needs_noise(subject) or ("one-layer" if len(layers_of(subject)) < 2 else None)
 
     def init(self, subject: Subject) -> Memory:
-        """By layer: the sum of squares, of how many; the worst tails of a round so far, with round and layer."""
-        layers = len(layers_of(subject))
-        return {"sums": np.zeros((2, layers)), "worst": np.array([[1.0, 0, 0], [1.0, 0, 0]]), "tried": np.zeros(2)}
+        """By layer: the sum of squares, of how many; the worst tails of a round so far, with round and layer; Σ of squared
+        normals, rounds.
+        """
+        sums = {name: np.zeros((2, len(layers_of(subject)))) for name in ("sums", "varied")}
+        return {**sums, "worst": np.array([[1.0, 0, 0], [1.0, 0, 0]]), "tried": np.zeros(2)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
@@ -179,6 +181,7 @@ class NoiseByLayer:
         tails = np.ones((2, sizes.size))
         tails[0, there] = gammainc(sizes[there] / 2, squares[there] / 2)
         tails[1, there] = gammaincc(sizes[there] / 2, squares[there] / 2)
+        memory["varied"] += [np.where(there, np.square(noise_blocks.normal_scores(*tails)), 0.0), there]
         for side, row in enumerate(tails):
             layer = int(np.argmin(row))
             if row[layer] < memory["worst"][side, 0]:
@@ -206,7 +209,18 @@ class NoiseByLayer:
         number, layer = where_low if lower_only or low <= high else where_high
         once = both_sides(low, high, f"layer {names[int(layer)]} in round {int(number) + 1}", lower_only=lower_only)
         once = Tail(min(1.0, once.p_value * tried), once.side, once.where)
-        return found(self.key, worst([over_all, once]), layers=len(names))
+        tails = [over_all, once] if lower_only else [over_all, once, self._varied(memory, names)]
+        return found(self.key, worst(tails), layers=len(names))
+
+    def _varied(self, memory: Memory, names: list[str]) -> Tail:
+        """Rounds of a layer that differ less than chance makes them; or more, to the side on which the layer is."""
+        tails = []
+        for name, squares, rounds, total, size in zip(names, *memory["varied"].tolist(), *memory["sums"].tolist(), strict=True):
+            if rounds:
+                low, high = chi_square(squares, rounds)
+                side: Side = "unknown" if low < high else "less" if total < size else "more"
+                tails.append(Tail(min(1.0, 2 * min(low, high)), side, f"layer {name}, by how much its rounds differ"))
+        return worst(tails)
 
 
 class NoiseByCoordinate:

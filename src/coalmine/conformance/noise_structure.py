@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from coalmine.conformance import totals
+from coalmine.conformance import magnitudes, noise_spectrum, totals
 from coalmine.conformance.check import BLOCK, Check, Memory, Round, Subject, found, needs_noise
 from coalmine.conformance.laws import Tail, chi_square, cosine, normal, poisson_above, shifted_products, worst
 from coalmine.conformance.noise_shape import GRAIN
@@ -21,6 +21,7 @@ from coalmine.contracts import Array, Finding, NotTested, Vector
 
 LAGS = 32
 WIDTH = 8192
+LAST = 1 << 20  # coordinates of which the last sum is kept
 PAIRED = 2048  # coordinates of which all pairs are compared
 _PAIRED_ROUNDS = 6  # below which chance alone makes some pairs move together
 _BLOCKS = 24  # of doubling length: 32 · 2^24 rounds
@@ -61,6 +62,7 @@ def empty(coordinates: int) -> Memory:
         "filled": np.zeros(0, np.bool_),
         "count": np.zeros(1, np.int64),
         "lags": np.zeros((2, LAGS)),  # sums of scores, and of how many
+        "squares": np.zeros(LAGS),  # of the same scores
         "worst": np.zeros(3),  # largest score, its round, its place in the past
         "tried": np.zeros(1),
         "together": np.zeros(1),  # squares of all scores
@@ -85,6 +87,7 @@ def compare(memory: Memory, row: Vector, number: int) -> None:
     scores = np.where(there, products / np.where(there, lengths * np.linalg.norm(row), 1.0), 0.0) * math.sqrt(row.size)
     recent = min(int(memory["count"][0]), LAGS)
     memory["lags"][:, :recent] += [scores[:recent], there[:recent]]
+    memory["squares"][:recent] += np.square(scores[:recent])
     memory["tried"] += there.sum()
     memory["together"] += float(scores @ scores)
     largest = int(np.argmax(np.abs(scores)))
@@ -93,15 +96,19 @@ def compare(memory: Memory, row: Vector, number: int) -> None:
 
 
 def pair_tails(memory: Memory) -> list[Tail]:
-    """The largest cosine, and the sum of cosines of every lag."""
+    """The largest cosine; of every lag the sum of cosines, and how much they vary."""
     score, number, place = memory["worst"].tolist()
     width = memory["kept"].shape[1]
     tail = cosine(min(abs(score) / math.sqrt(width), 1.0), width)
     earlier = f"{int(place) + 1} before it" if place < LAGS else "an older one"
     tails = [Tail(min(1.0, tail * float(memory["tried"][0])), where=f"round {int(number) + 1} and {earlier}")]
     sums, counts = memory["lags"]
-    lags = [normal(sums[lag] / math.sqrt(counts[lag]), f"lag {lag + 1}") for lag in np.flatnonzero(counts)]
-    return [*tails, worst(lags)]
+    lags, varied = [], []
+    for lag in np.flatnonzero(counts):
+        low, high = chi_square(float(memory["squares"][lag]), float(counts[lag]))
+        lags.append(normal(sums[lag] / math.sqrt(counts[lag]), f"lag {lag + 1}"))
+        varied.append(Tail(min(1.0, 2 * min(low, high)), "less" if low < high else "unknown", f"scores of lag {lag + 1}"))
+    return [*tails, worst(lags), worst(varied)]
 
 
 class NoiseFresh:
@@ -149,7 +156,8 @@ class NoiseFresh:
         rounds = int(shared["rounds"][1])
         if int(memory["count"][0]) < 2:
             return NotTested(self.key, "one-round" if rounds else "noise-too-small")
-        tails = [*pair_tails(memory), self._shifted(shared, rounds), self._all_pairs(memory)]
+        tails = [*pair_tails(memory), self._all_pairs(memory), self._shifted(shared, rounds, "")]
+        tails += [self._shifted(totals.of_magnitudes(shared), rounds, ", whatever the signs"), self._returned(shared, rounds)]
         tails += [Tail(poisson_above(*row), where="the same values in another order") for row in memory["again"].tolist()]
         sums, counts = memory["lags"]
         cosines = sums / np.maximum(counts, 1.0) / math.sqrt(memory["kept"].shape[1])
@@ -164,16 +172,25 @@ class NoiseFresh:
         tails = chi_square(float(memory["together"][0]), float(memory["tried"][0]))
         return Tail(min(1.0, 2 * min(tails)), where="all pairs of rounds together")
 
-    def _shifted(self, shared: Memory, rounds: int) -> Tail:
+    def _shifted(self, shared: Memory, rounds: int, how: str) -> Tail:
         between = totals.between_rounds(shared)
         met = rounds * (rounds - 1)
         shift, count = totals.furthest(between, shared["sum"].size, met)
         tail = shifted_products(abs(float(between[shift])) / math.sqrt(met), count / met)
-        return Tail(min(1.0, tail * (between.size - 1)), where=f"shifted by {shift} coordinates")
+        return Tail(min(1.0, tail * (between.size - 1)), where=f"shifted by {shift} coordinates{how}")
+
+    def _returned(self, shared: Memory, rounds: int) -> Tail:
+        """Magnitudes of the round before, shifted by another distance in every round."""
+        products, shift, number = shared["returned"].tolist()
+        size = shared["magnitudes"].size
+        chance = shifted_products(abs(products), size) * totals.transform_length(size) * (rounds - 1)
+        where = f"round {int(number) + 1} and the one before it, shifted by {int(shift)} coordinates, whatever the signs"
+        return Tail(min(1.0, chance), where=where)
 
 
 class NoiseIndependent:
-    """Autocorrelation within rounds, at every shift: tiles of any period, one vector for all layers; and pairs in any order.
+    """Autocorrelation within rounds, at every shift: tiles of any period, one vector for all layers; strength by frequency;
+    and pairs in any order. Each of noise and, frequencies aside, of its magnitudes.
 
     Over T rounds two coordinates are two directions in T dimensions, whose cosine has an exact law.
     """
@@ -199,9 +216,8 @@ class NoiseIndependent:
         memory["rows"][int(memory["count"][0]) % LAGS] = noise.values[taken] / noise.spread
         memory["count"] += 1
 
-    def _pairs(self, memory: Memory) -> Tail:
+    def _pairs(self, rows: Vector, where: str) -> Tail:
         """The pair of coordinates that is nearest to moving together over the rounds, of all pairs that are kept."""
-        rows = memory["rows"][: int(memory["count"][0])]
         lengths = np.sqrt(np.einsum("ij,ij->j", rows, rows, dtype=np.float64))
         if rows.shape[0] < _PAIRED_ROUNDS or rows.shape[1] < 2 or not lengths.all():
             return Tail(1.0)
@@ -211,22 +227,33 @@ class NoiseIndependent:
         first, second = np.unravel_index(int(np.argmax(cosines)), cosines.shape)
         largest = min(abs(float(unit[:, first] @ unit[:, second])), 1.0)
         pairs = rows.shape[1] * (rows.shape[1] - 1) / 2
-        return Tail(min(1.0, pairs * cosine(largest, rows.shape[0])), where="two coordinates that move together")
+        return Tail(min(1.0, pairs * cosine(largest, rows.shape[0])), where=where)
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
-        """The largest autocorrelation, and the nearest pair."""
+        """The worst of all; `measured` is the largest autocorrelation."""
         rounds = int(shared["rounds"][1])
         if not rounds:
             return NotTested(self.key, "noise-too-small")
+        rows, coordinates = memory["rows"][: int(memory["count"][0])], shared["sum"].size
+        nearest, measured = self._shifted(shared, rounds, "coordinates")
+        signless, _ = self._shifted(totals.of_magnitudes(shared), rounds, "magnitudes of coordinates")
+        tails = [nearest, signless, self._pairs(rows, "two coordinates that move together")]
+        tails.append(self._pairs(magnitudes.normal_scores(rows), "two coordinates that grow together, whatever their signs"))
+        tails.append(noise_spectrum.tail(shared["power"], totals.transform_length(coordinates), coordinates, rounds))
+        return found(self.key, worst(tails), claimed=0.0, measured=measured)
+
+    def _shifted(self, shared: Memory, rounds: int, what: str) -> tuple[Tail, float]:
+        """The largest autocorrelation, and how large it is."""
         within = totals.within_rounds(shared)
         shift, count = totals.furthest(within, shared["sum"].size, rounds)
         tail = shifted_products(float(within[shift]), count)
-        tails = [Tail(min(1.0, tail * (within.size - 1)), where=f"coordinates {shift} apart"), self._pairs(memory)]
-        return found(self.key, worst(tails), claimed=0.0, measured=float(within[shift]) / count)
+        return Tail(min(1.0, tail * (within.size - 1)), where=f"{what} {shift} apart"), float(within[shift]) / count
 
 
 class EarlierRounds:
-    """Inner products of the noise with the sums of earlier rounds, one by one and all together."""
+    """Inner products of the noise with the sums of earlier rounds, one by one and all together: too large where something comes
+    back, too small where the noise keeps off a direction that is known by then.
+    """
 
     key: ClassVar[str] = "earlier-rounds"
 
@@ -235,33 +262,45 @@ class EarlierRounds:
         return needs_noise(subject)
 
     def init(self, subject: Subject) -> Memory:
-        """What is kept of the last sums; all of them added up; scores with that: sum of squares, sum, number."""
-        return {**empty(subject.dim), "earlier": np.zeros(subject.dim, np.float32), "with_all": np.zeros(3)}
+        """What is kept of the last sums; all of them added up, and the last; scores with these: sum of squares, sum, number."""
+        vectors = {"earlier": np.zeros(subject.dim, np.float32), "last": np.zeros(min(subject.dim, LAST), np.float32)}
+        return {**empty(subject.dim), **vectors, "with_all": np.zeros(3), "with_last": np.zeros(3)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round: first the noise against the past, then this round's sum joins it."""
-        if seen.total is None:
+        total = seen.apart
+        if total is None:
             return
-        taken = window(seen.total.size, WIDTH)
+        taken = window(total.size, WIDTH)
         _fit(memory, taken.size)
-        if memory["earlier"].size != seen.total.size:
-            memory["earlier"] = np.zeros(seen.total.size, np.float32)
+        if memory["earlier"].size != total.size:
+            memory["earlier"] = np.zeros(total.size, np.float32)
+            memory["last"] = np.zeros(min(total.size, LAST), np.float32)
         noise = seen.shaped
         if noise is not None and int(memory["count"][0]):
             compare(memory, (noise.values[taken] / noise.spread).astype(np.float32), seen.seen.round)
-            score = _score(memory["earlier"], noise.values) / noise.spread
-            memory["with_all"] += [score**2, score, 1.0] if np.isfinite(score) else np.zeros(3)
+            for with_it, vector in (("with_all", "earlier"), ("with_last", "last")):
+                score = _score(memory[vector], noise.values) / noise.spread
+                memory[with_it] += [score**2, score, 1.0] if np.isfinite(score) else np.zeros(3)
         grow(memory)
-        remember(memory, seen.total[taken].astype(np.float32))
-        for block, summed in seen.total.blocks():
+        remember(memory, total[taken].astype(np.float32))
+        last = memory["last"]
+        for block, summed in total.blocks():
             memory["earlier"][block] += summed
+            last[block] = summed[: max(last.size - block.start, 0)]
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The worst of all."""
-        squares, total, count = memory["with_all"].tolist()
+        _, total, count = memory["with_all"].tolist()
         if not count:
             return NotTested(self.key, "no-residual" if not int(memory["count"][0]) else "one-round")
-        tails = [*pair_tails(memory), normal(total / math.sqrt(count)), Tail(min(1.0, 2 * min(chi_square(squares, count))))]
+        tails = pair_tails(memory)
+        for with_it, where in (("with_all", "the sum of all earlier rounds"), ("with_last", "the sum of the round before")):
+            squares, scores, number = memory[with_it].tolist()
+            if number:
+                low, high = chi_square(squares, number)
+                tails.append(normal(scores / math.sqrt(number), where))
+                tails.append(Tail(min(1.0, 2 * min(low, high)), "less" if low < high else "unknown", where))
         return found(self.key, worst(tails), claimed=0.0, measured=total / count)
 
 

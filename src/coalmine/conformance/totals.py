@@ -1,8 +1,12 @@
-"""What several checks remember together, so that it is kept once: three vectors of the size of the model.
+"""What several checks remember together, so that it is kept once: three vectors of the size of the model, and two of a part.
 
 squares   Σ_t z²            by coordinate, chi-square with a degree of freedom for every round
 sum       Σ_t z / |z|_rms   by coordinate, normal with a variance of 1 for every round
 power     Σ_t |FFT z|²      whose inverse transform is the autocorrelation at every shift, of all rounds together
+
+`magnitudes` and `magnitude_power` are `sum` and `power` of the magnitudes of some coordinates
+(`coalmine.conformance.magnitudes`), `magnitudes_before` are those of the round before, and `returned` is the largest sum of
+their products at any shift, its shift and its round.
 
 In the power of `sum`, every pair of rounds meets at every shift: |FFT Σ_t z_t|² = Σ_t |FFT z_t|² + Σ_(s≠t) …, so that noise
 which comes back, shifted or not, in any other round is found by one further transform at the end.
@@ -13,17 +17,22 @@ from __future__ import annotations
 import numpy as np
 from scipy import fft
 
+from coalmine.conformance import magnitudes
 from coalmine.conformance.check import BLOCK, Memory, Round
 from coalmine.contracts import Array
 
 
 def init(coordinates: int) -> Memory:
     """Nothing yet."""
-    length = fft.next_fast_len(coordinates, True)
+    some = magnitudes.count_of(coordinates)
     return {
         "squares": np.zeros(coordinates, np.float32),
         "sum": np.zeros(coordinates, np.float32),
-        "power": np.zeros(length // 2 + 1, np.float32),
+        "power": np.zeros(_frequencies(coordinates), np.float32),
+        "magnitudes": np.zeros(some, np.float32),
+        "magnitude_power": np.zeros(_frequencies(some), np.float32),
+        "magnitudes_before": np.zeros(some, np.float32),
+        "returned": np.zeros(3),
         "rounds": np.zeros(2, np.int64),  # with noise; with noise whose shape can be tested
     }
 
@@ -43,11 +52,34 @@ def observe(memory: Memory, seen: Round) -> None:
     memory["rounds"] += [1, shaped is not None]
     if shaped is None:
         return
+    _observe_magnitudes(memory, magnitudes.of_round(values, shaped.spread), seen.seen.round)
     transformed = fft.rfft(scaled, overwrite_x=True)
     del scaled
     for start in range(0, transformed.size, BLOCK):
         part = transformed[start : start + BLOCK]
         memory["power"][start : start + BLOCK] += part.real**2 + part.imag**2
+
+
+def of_magnitudes(memory: Memory) -> Memory:
+    """What is remembered of the magnitudes, under the names of what is remembered of the noise."""
+    return {"sum": memory["magnitudes"], "power": memory["magnitude_power"]}
+
+
+def _observe_magnitudes(memory: Memory, scores: Array, number: int) -> None:
+    length, before = transform_length(scores.size), memory["magnitudes_before"]
+    transformed = fft.rfft(scores, length)
+    if before.any():
+        products = fft.irfft(transformed * np.conj(fft.rfft(before.astype(np.float64), length)), length)
+        shift = int(np.argmax(np.abs(products)))
+        if abs(products[shift]) > abs(memory["returned"][0]):
+            memory["returned"] = np.array([products[shift], shift, number], dtype=np.float64)
+    memory["magnitudes"] += scores
+    memory["magnitude_power"] += transformed.real**2 + transformed.imag**2
+    memory["magnitudes_before"] = scores.astype(np.float32)
+
+
+def _frequencies(coordinates: int) -> int:
+    return transform_length(coordinates) // 2 + 1
 
 
 def transform_length(coordinates: int) -> int:

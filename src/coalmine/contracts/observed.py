@@ -76,6 +76,7 @@ class Observed:
         count       contributions that were summed, canaries included; None: not known
         bare        mean of updates: what the mechanism makes of the clients alone, without canaries; released to nobody
         again       mean of updates: what the mechanism makes of the same sum under another secret; released to nobody
+        expected    contributions: what the trainer told the mechanism to divide by; None: not known
         unclipped   updates among them that were no longer than the clip norm, counted by the trainer and not by the mechanism
         covariance  of a mechanism whose noise depends on the data; the auditor's, never published
         resolution  mean of updates: the step of its numbers where it is a difference of rounded parameters, else 0
@@ -96,6 +97,7 @@ class Observed:
     cohort: IndexArray | None = None
     cohort_again: IndexArray | None = None
     count: int | None = None
+    expected: float | None = None
     unclipped: int | None = None
     covariance: LowRank | None = None
     resolution: float = 0.0

@@ -195,6 +195,7 @@ class Federation:
         bare = again = None
         if number + 1 == self.rounds and self.canary_setup is not None:
             of_canaries = contributors - counted[0], passed - counted[1]
+            release = replace(release, vector=release.vector.copy())  # the mechanism may write the next one over it
             bare, again = trials.releases(before, clients, planted, public, (counted, of_canaries))
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at next
             step, server = self.server.step(_part(state, "server"), release.vector)
@@ -235,6 +236,7 @@ class Federation:
             samples=(*looked_at, *compared, *tried),
             cohort=drawn,
             count=count,
+            expected=self.denominator + guests.expected,
             unclipped=self._unclipped(outcomes, taking_part.size),
             bare=bare,
             again=again,

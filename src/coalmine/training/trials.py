@@ -21,7 +21,7 @@ from coalmine.training.work import contribute, look
 
 Counted = tuple[tuple[int, int], tuple[int, int]]  # of clients and of canaries: how many, and how many unclipped
 Releases = tuple[Vector | None, Vector | None]  # of clients alone, of the same sum
-LENGTHS = (0.3, 0.9, 1.02, 1.08, 1.5, 2.0, 5.0, 20.0, 100.0, 1000.0)  # clip norms
+LENGTHS = (0.3, 0.9, 1.02, 1.08, 1.5, 2.0, 5.0, 20.0, 100.0, 1000.0, 1e5, 1e7)  # clip norms
 EXAMPLES = (1, 3, 10, 100)
 MOST, LEAST = 500, 12  # updates of a run: a fault in 1 % of them is seen with probability 0.99; of a large model fewer
 COORDINATES = 1 << 24  # of all updates together, above which there are fewer
