@@ -395,6 +395,61 @@ def test_columns_that_overlap_have_no_likelihood_ratio(bands):
         UnknownRounds().scores(*sampled_in_turns(Banded.optimal(24, bands), pattern, 0.6, 12), null="empirical")
 
 
+def planted(strategy, times, separation, seed=6):
+    """What is seen of canaries at fixed distances, without clients."""
+    from coalmine.canaries.schedule import Schedule
+    from coalmine.contracts import Projections
+
+    pattern, rng = Separated(times, separation), np.random.default_rng(seed)
+    schedule = Schedule.draw(pattern, pool=200, rounds=strategy.rounds, secret_seed=seed)
+    made = strategy.inverse()
+    inner = made @ rng.standard_normal((made.shape[1], 1200))
+    inner[:, :200] += schedule.presence & schedule.inserted
+    rounds = np.arange(strategy.rounds)
+    seen = Projections("residual", rounds, inner, np.ones(rounds.size), np.ones(rounds.size), 200, 5000)
+    return replace(seen, design=strategy), schedule
+
+
+@pytest.mark.parametrize(
+    ("strategy", "claimed", "described"),
+    [
+        (Tree(64, "none"), 2.507, 2.066),
+        (Tree(64, "full"), 2.507, 2.507),
+        (Toeplitz(64), 2.563, 2.426),
+        (Toeplitz(64, 0.01), 2.464, 2.367),
+        (Banded.optimal(64, 8), 2.0, 1.974),
+    ],
+    ids=["tree", "full tree", "root", "damped", "banded"],
+)
+def test_who_sees_how_much_of_a_canary(strategy, claimed, described):
+    """Four participations, 16 rounds apart, of 64: the numbers of the method; means are over canaries' first rounds."""
+    from coalmine.views.filters import gaps_seen
+
+    found = gaps_seen(*planted(strategy, 4, 16), 1.0)
+    assert found["claimed"] == approx(claimed, abs=1e-3) and found["described"] == approx(described, abs=0.015)
+    assert found["diagonal"] < 0.75 * found["described"] and found["diagonal"] < found["estimated"] <= found["described"]
+    assert found["estimated"] > 0.9 * found["described"]
+    assert found["described"] <= found["most"] <= found["claimed"] * (1 + 1e-9)
+    half = gaps_seen(*planted(strategy, 4, 16), 2.0, kept=0.5)
+    assert half["described"] == approx(found["described"] / 4)
+
+
+def test_a_page_of_correlated_noise_shows_its_strategy_and_who_sees_through_it(tmp_path, one_thread):
+    from coalmine.contracts.sentences import caveat
+    from coalmine.report.evidence import Evidence
+    from coalmine.report.strategies import plates
+
+    config = read_config("tiny", [*SMALL, "mechanism.strategy=tree", "canaries.pattern=separated", "canaries.presentations=2"])
+    done = run(config, tmp_path / "run", secret_seed=7, quiet=True)
+    for source in (done.result, tmp_path / "run"):
+        drawn = {name: make() for name, _, make, _ in plates(Evidence.of(source))}
+        assert set(drawn) == {"strategy", "gaps"}
+        assert "tree" in [each.get_text() for each in drawn["strategy"].axes[0].get_legend().get_texts()]
+    seen = next(each for each in done.result.caveats if each.code == "correlated-seen")
+    assert seen.data["most"] < seen.data["claimed"] and "no canary by more than" in caveat(seen.code, seen.data)[1]
+    assert (tmp_path / "run/report.html").read_text().count("How the noise cancels in the model") >= 1
+
+
 # descriptions
 
 
