@@ -12,6 +12,7 @@ from coalmine._random import stream
 from coalmine.conformance import CHECKS, Battery, Subject
 from coalmine.conformance.simulated import rounds_of, simulate
 from coalmine.contracts import Clip, Description, Noise
+from coalmine.mechanisms.strategies import Banded, Toeplitz
 
 DIM, ROUNDS = 20_000, 8
 HALF = DIM // 2
@@ -212,3 +213,21 @@ def test_the_clock_is_a_guessable_seed_and_changes_no_result_of_right_noise(monk
         monkeypatch.setattr("coalmine.conformance.guesses.time.time", lambda now=now: now)
         results.append(simulate(SUBJECT, check, 9_000_000_009))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("strategy", [Toeplitz(ROUNDS), Banded(ROUNDS, (0.5,) * 8), Toeplitz(ROUNDS, 0.2)], ids=str)
+@pytest.mark.parametrize("layer", [0, 15_000], ids=["first", "last"])
+def test_a_guessable_seed_shows_through_correlated_noise(strategy, layer):
+    """Of which only a part of the coordinates is looked at where whitening keeps many vectors."""
+    layers = {"first": slice(0, 15_000), "last": slice(15_000, DIM)}
+    subject = replace(SUBJECT, groups=layers, description=Description(Clip(1.0), Noise(0.5, 0.5, rounds=strategy)))
+    fresh = [stream(1 << 95, "fresh", number).standard_normal(DIM) for number in range(ROUNDS)]
+
+    def mixed(number):
+        return sum(weight * fresh[past] for past, weight in enumerate(strategy.row(number)))
+
+    for guessable in (False, True):
+        if guessable:
+            fresh[5][layer : layer + 5_000] = np.random.default_rng(42).standard_normal(5_000)
+        found = simulate(subject, CHECKS, 1 << 94, lambda _, number: mixed(number)).finding("noise-unpredictable")
+        assert (found.p_value < 1e-12) == guessable, found

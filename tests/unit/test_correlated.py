@@ -1,6 +1,7 @@
 """Correlated noise beyond its matrices: patterns, accounting, the mechanism in a run, what an audit makes of it, commands."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -314,11 +315,139 @@ def test_the_bound_for_any_time_goes_with_noise_that_can_be_whitened(one_thread)
     assert result.verdict.word != "VIOLATED"
 
 
+def sampled_in_turns(strategy, pattern, noise, seed, pool=600, unused=1500):
+    """What is seen of a run that samples its canaries in turns: no clients, noise of the strategy along every direction."""
+    from coalmine.canaries import TransformCanaries
+    from coalmine.canaries.schedule import Schedule
+    from coalmine.contracts import Projections
+
+    rounds = pattern.rounds
+    schedule, canaries = (
+        Schedule.draw(pattern, pool=pool, rounds=rounds, secret_seed=seed),
+        TransformCanaries(1 << 12, pool, secret_seed=seed),
+    )
+    inner = noise * strategy.inverse() @ np.random.default_rng(seed).standard_normal((rounds, pool + unused))
+    inner[:, :pool] += schedule.presence & schedule.inserted
+    norms = np.sqrt(np.square(inner).mean(axis=1) * canaries.dim)
+    seen = Projections("residual", np.arange(rounds), 3.0 * inner, 3.0 * norms, np.full(rounds, 3.0), pool, canaries.dim)
+    return replace(seen, design=strategy), schedule, canaries
+
+
+def exact_ratios(strategy, pattern, noise, count, taking_part, seed):
+    """Likelihood ratios of the reduction: independent Gaussians with gaps |C e_t|/z in the rounds of a group."""
+    rng, lengths = np.random.default_rng(seed), np.linalg.norm(strategy.matrix(), axis=0)
+    found = np.zeros(count)
+    for turn in range(pattern.groups):
+        mine, gaps = np.arange(turn, count, pattern.groups), lengths[turn :: pattern.groups] / noise
+        present = rng.random((mine.size, gaps.size)) < (pattern.rate if taking_part else 0.0)
+        seen = gaps * present + rng.standard_normal(present.shape)
+        found[mine] = np.log1p(pattern.rate * np.expm1(gaps * seen - gaps**2 / 2)).sum(axis=1)
+    return found
+
+
+@pytest.mark.parametrize("bands", [1, 3, 4])
+def test_the_likelihood_ratio_of_sampling_in_turns_is_exact(bands):
+    """The mean of the ratio over directions without a canary is 1, and the scores have the law of the amplified mechanism.
+
+    False alarms: twice once in 10,000.
+    """
+    from scipy.stats import ks_2samp
+
+    from coalmine.views import UnknownRounds
+
+    noise, pattern = 0.6, CyclicPoisson(0.3, 4, 24)
+    strategy = Banded.optimal(24, bands)
+    scores = UnknownRounds().scores(*sampled_in_turns(strategy, pattern, noise, 12), null="empirical")
+    out = scores.value[~scores.inserted]
+    assert abs(np.exp(out).mean() - 1) < 4.5 * np.exp(out).std() / np.sqrt(out.size)
+    for taking_part in (True, False):
+        law = exact_ratios(strategy, pattern, noise, 20_000, taking_part, 13)
+        assert ks_2samp(scores.value[scores.inserted == taking_part], law).pvalue > 1e-4
+    assert scores.game.knowledge == "rounds unknown"
+
+
+def test_sampling_in_turns_is_audited_beside_its_amplified_claim(one_thread):
+    turns = (
+        *("participation.pattern=cyclic-poisson", "participation.groups=4", "participation.rounds=24"),
+        *("participation.cohort_size=6", "mechanism.strategy=banded", "mechanism.bands=4", "mechanism.noise_multiplier=0.7"),
+    )
+    scorer, result = audited(*turns, "canaries.pattern=as-clients", "audit.view=unknown-rounds")
+    alone = accounting.claim(Poisson(scorer.recorder.setup.schedule.rate, 6), noise_multiplier=0.7, delta=DELTA)
+    assert result.claim.epsilon == approx(alone.epsilon) and result.claim.game.knowledge == "rounds unknown"
+    assert result.verdict.word != "VIOLATED" and result.bounds[0].epsilon > 0
+
+
 def test_views_without_a_statistic_for_correlated_noise_refuse(one_thread):
     from coalmine.errors import AuditError
 
     with pytest.raises(AuditError, match="no likelihood ratio"):
         audited(*FTRL, "mechanism.strategy=blt", "audit.view=unknown-rounds")
+
+
+@pytest.mark.parametrize("bands", [5, 6])
+def test_columns_that_overlap_have_no_likelihood_ratio(bands):
+    """More bands than groups: nothing is claimed for it either."""
+    from coalmine.errors import AuditError
+    from coalmine.views import UnknownRounds
+
+    pattern = CyclicPoisson(0.3, 4, 24)
+    with pytest.raises(AuditError, match="at least as many groups as bands"):
+        UnknownRounds().scores(*sampled_in_turns(Banded.optimal(24, bands), pattern, 0.6, 12), null="empirical")
+
+
+def planted(strategy, times, separation, seed=6):
+    """What is seen of canaries at fixed distances, without clients."""
+    from coalmine.canaries.schedule import Schedule
+    from coalmine.contracts import Projections
+
+    pattern, rng = Separated(times, separation), np.random.default_rng(seed)
+    schedule = Schedule.draw(pattern, pool=200, rounds=strategy.rounds, secret_seed=seed)
+    made = strategy.inverse()
+    inner = made @ rng.standard_normal((made.shape[1], 1200))
+    inner[:, :200] += schedule.presence & schedule.inserted
+    rounds = np.arange(strategy.rounds)
+    seen = Projections("residual", rounds, inner, np.ones(rounds.size), np.ones(rounds.size), 200, 5000)
+    return replace(seen, design=strategy), schedule
+
+
+@pytest.mark.parametrize(
+    ("strategy", "claimed", "described"),
+    [
+        (Tree(64, "none"), 2.507, 2.066),
+        (Tree(64, "full"), 2.507, 2.507),
+        (Toeplitz(64), 2.563, 2.426),
+        (Toeplitz(64, 0.01), 2.464, 2.367),
+        (Banded.optimal(64, 8), 2.0, 1.974),
+    ],
+    ids=["tree", "full tree", "root", "damped", "banded"],
+)
+def test_who_sees_how_much_of_a_canary(strategy, claimed, described):
+    """Four participations, 16 rounds apart, of 64: the numbers of the method; means are over canaries' first rounds."""
+    from coalmine.views.filters import gaps_seen
+
+    found = gaps_seen(*planted(strategy, 4, 16), 1.0)
+    assert found["claimed"] == approx(claimed, abs=1e-3) and found["described"] == approx(described, abs=0.015)
+    assert found["diagonal"] < 0.75 * found["described"] and found["diagonal"] < found["estimated"] <= found["described"]
+    assert found["estimated"] > 0.9 * found["described"]
+    assert found["described"] <= found["most"] <= found["claimed"] * (1 + 1e-9)
+    half = gaps_seen(*planted(strategy, 4, 16), 2.0, kept=0.5)
+    assert half["described"] == approx(found["described"] / 4)
+
+
+def test_a_page_of_correlated_noise_shows_its_strategy_and_who_sees_through_it(tmp_path, one_thread):
+    from coalmine.contracts.sentences import caveat
+    from coalmine.report.evidence import Evidence
+    from coalmine.report.strategies import plates
+
+    config = read_config("tiny", [*SMALL, "mechanism.strategy=tree", "canaries.pattern=separated", "canaries.presentations=2"])
+    done = run(config, tmp_path / "run", secret_seed=7, quiet=True)
+    for source in (done.result, tmp_path / "run"):
+        drawn = {name: make() for name, _, make, _ in plates(Evidence.of(source))}
+        assert set(drawn) == {"strategy", "gaps"}
+        assert "tree" in [each.get_text() for each in drawn["strategy"].axes[0].get_legend().get_texts()]
+    seen = next(each for each in done.result.caveats if each.code == "correlated-seen")
+    assert seen.data["most"] < seen.data["claimed"] and "no canary by more than" in caveat(seen.code, seen.data)[1]
+    assert (tmp_path / "run/report.html").read_text().count("How the noise cancels in the model") >= 1
 
 
 # descriptions

@@ -56,7 +56,7 @@ def conclude(
     if engine_decided and result.estimate is not None and result.estimate.p_value > _TRACE:
         caveats = (*caveats, Caveat("no-trace"))
     about = {**training, **_hidden(result)}
-    result = replace(result, training=plain(about), caveats=(*caveats, *result.caveats))
+    result = replace(result, training=plain(about), caveats=(*caveats, *scorer.gaps_seen(), *result.caveats))
     if scorer.record.path is not None:
         _write(scorer.record, result, deciding, beside, last=last)
     return result

@@ -11,12 +11,13 @@ import numpy as np
 from coalmine.audit.observe import Layer, Record, Recorder
 from coalmine.audit.spec import AuditSpec
 from coalmine.audit.statements import Measured
-from coalmine.contracts import Claim, Conformance, Description, Finding, Game, Vector
+from coalmine.contracts import Caveat, Claim, Conformance, Description, Finding, Game, Vector
 from coalmine.errors import AuditError
 from coalmine.estimators import BOUNDS
 from coalmine.estimators.power import Design
 from coalmine.verdict import HALF_NOISE
 from coalmine.views import Hiding, Threat, choose_null
+from coalmine.views.filters import gaps_seen
 
 _WHITENED = ("mean", "residual")  # kinds of which the description speaks: after momentum, noise is correlated in another way
 
@@ -46,6 +47,15 @@ class Scorer:
         """The primary view, of everything and of each layer; and what else decides."""
         views = [self._measured(self.recorder.views[0], layer) for layer in (None, *self.recorder.layers)]
         return [*views, *self.further]
+
+    def gaps_seen(self) -> list[Caveat]:
+        """Where noise is correlated over rounds: what the primary view could see of its canaries, beside what is claimed."""
+        view, noise, setup = self.recorder.views[0], self.description.noise, self.recorder.setup
+        if self.description.design is None or noise is None or not (view.needs == "residual" and view.knows_rounds):
+            return []
+        seen = replace(self.recorder.projections(self.record, view.needs, None), design=self.description.design)
+        found = gaps_seen(seen, setup.schedule, noise.accounted, setup.kept)
+        return [Caveat("correlated-seen", {"strategy": self.description.design.kind, **found})] if found else []
 
     def beside(self) -> list[Measured]:
         """The other views."""

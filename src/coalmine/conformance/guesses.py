@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 
 from coalmine.conformance.check import Check, Memory, Round, Subject, Summed, found, needs_noise
 from coalmine.conformance.laws import Tail, cosine, worst
-from coalmine.conformance.residual import layers_of
+from coalmine.conformance.residual import BEGINNING, Residuals, beginnings
 from coalmine.contracts import Array, Finding, NotTested
 
-NUMBERS = 256  # coordinates that are compared: a right guess has a cosine of 1, others about 1/16
-PLACES = 4  # beginnings of the vector and of its largest layers
+NUMBERS = BEGINNING  # coordinates that are compared: a right guess has a cosine of 1, others about 1/16
 FAVOURITES = (
     *(1234, 1337, *range(1950, 2040), 4242, 12345, 31337, 42424242, 123456, 1234567, 123456789, 987654321),
     *(1111, 1729, 2222, 2718, 3141, 3333, 3407, 4321, 4357, 4444, 5489, 5555, 6666, 7777, 8888, 9999, 10_000),
@@ -145,12 +144,12 @@ class NoiseUnpredictable:
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
         noise = seen.shaped
-        if noise is None or noise.values.size != subject.dim:
+        if noise is None:
             return
         for place, other in enumerate((seen.bare, seen.again)):
             if other is not None:
                 memory["others"][place] = _cosine(noise.values, other), other.size
-        parts = _unit([noise.values[start : start + NUMBERS] for start in _starts(subject)])
+        parts = _unit(_parts(noise.values, subject))
         number, torch, jax = seen.seen.round, "torch" in sys.modules, sys.modules.get("jax")
         tables = [_table(torch), _of_the_round(number, subject.seed, torch)]
         if jax is not None and hasattr(jax, "random"):
@@ -183,11 +182,12 @@ class NoiseUnpredictable:
         return found(self.key, worst(tails), claimed=0.0, measured=cosines[nearest], guesses=int(tried))
 
 
-def _starts(subject: Subject) -> list[int]:
-    """Where noise may begin to be drawn: at the first coordinate, and at those of the largest layers."""
-    layers = sorted(layers_of(subject).values(), key=lambda place: place.start - place.stop)
-    starts = [0, *(place.start for place in layers if place.start and place.stop - place.start >= NUMBERS)]
-    return starts[:PLACES]
+def _parts(values: Array, subject: Subject) -> list[Array]:
+    """The beginnings of a vector of which all, or some coordinates are there."""
+    taken, starts = Residuals(subject).coordinates, np.array(beginnings(subject))
+    if taken is not None:
+        starts = np.searchsorted(taken, starts)
+    return [values[start : start + NUMBERS] for start in starts]
 
 
 def _cosine(first: Array, second: Summed) -> float:

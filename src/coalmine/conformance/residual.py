@@ -22,7 +22,9 @@ from coalmine.contracts import Array, AtLeast, ByClients, IndexArray, LowRank, O
 
 LEAST_NOISE = 1e-3  # rounding above this share of a standard deviation: nothing is said about the noise
 MOST_MEMORY = 8  # vectors that whitening may keep of all coordinates; beyond, a part of the coordinates is looked at
-PART = 4096  # coordinates of that part
+PART = 4096  # coordinates of that part, beside the beginnings
+BEGINNING = 256  # coordinates from where noise may begin to be drawn
+BEGINNINGS = 4  # of the vector, and of its largest layers
 
 
 def window(dim: int, size: int, pieces: int = 64) -> IndexArray:
@@ -41,6 +43,13 @@ def layers_of(subject: Subject) -> dict[str, slice]:
     return dict(ordered) if whole else {"all": slice(0, subject.dim)}
 
 
+def beginnings(subject: Subject) -> list[int]:
+    """Where noise may begin to be drawn: at the first coordinate, and at those of the largest layers."""
+    layers = sorted(layers_of(subject).values(), key=lambda place: place.start - place.stop)
+    starts = [0, *(place.start for place in layers if place.start and place.stop - place.start >= BEGINNING)]
+    return starts[:BEGINNINGS]
+
+
 @dataclass(frozen=True, eq=False)
 class Residuals:
     """How rounds become noise, for one description."""
@@ -55,7 +64,10 @@ class Residuals:
             return None
         memory = getattr(noise.rounds, "memory", None)
         small = memory is not None and memory <= MOST_MEMORY
-        return None if small or self.subject.dim <= PART else window(self.subject.dim, PART)
+        if small or self.subject.dim <= PART:
+            return None
+        parts = (np.arange(start, min(start + BEGINNING, self.subject.dim)) for start in beginnings(self.subject))
+        return np.asarray(np.unique(np.concatenate([window(self.subject.dim, PART), *parts])))
 
     @property
     def places(self) -> tuple[Any, ...]:

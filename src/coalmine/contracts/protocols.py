@@ -246,3 +246,13 @@ class Participation(Protocol):
 
     def among(self, pool: int, population: int) -> Participation:
         """The pattern of `pool` canaries that take part as often as clients of a population do."""
+
+
+@runtime_checkable
+class InTurns(Protocol):
+    """A pattern that deals its clients into groups: round t draws from group t mod `groups`, and everybody may know which."""
+
+    groups: int
+
+    def groups_of(self, population: int, streams: Streams) -> IndexArray:
+        """By client, its group."""

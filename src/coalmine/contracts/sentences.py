@@ -17,6 +17,7 @@ from coalmine.contracts.power_sentences import strength
 from coalmine.rounding import percent, rounded_up, told_apart
 
 Numbers = Mapping[str, Any]
+_TIGHT = 0.98  # of a claim: an audit that can see so much of it can reach it
 
 
 def view_name(view: str, layer: str | None = None) -> str:
@@ -129,6 +130,17 @@ def too_small(factor: float) -> str:
     return percent(rounded_up(round(1 - factor, 9)))
 
 
+def _seen(numbers: Numbers) -> str:
+    """How much of a canary shows through correlated noise, and to whom."""
+    claimed, most, described, diagonal = (numbers[name] for name in ("claimed", "most", "described", "diagonal"))
+    said = (
+        f"a canary stands out by {described:.3g} standard deviations on average for whoever knows how the noise is correlated "
+        f"({numbers['strategy']}), by {diagonal:.3g} for whoever takes it for new in every round; claimed is {claimed:.3g}"
+    )
+    tight = most > _TIGHT * claimed
+    return said if tight else f"{said}, and the releases show no canary by more than {most:.3g}"
+
+
 def _diverged(numbers: Numbers) -> str:
     said = f"the clients' loss rose from {numbers['begun']:.3g} to {numbers['ended']:.3g}, so that the model is worse than at "
     said += "its start. "
@@ -215,6 +227,7 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
             "independent noise of the same epsilon"
         ),
     ),
+    "correlated-seen": ("all releases", lambda n: _seen(n)),
     "correlated-denominator": (
         "denominator",
         lambda n: "the noise of different rounds is divided by different numbers, and no longer cancels as it was designed to",

@@ -79,8 +79,18 @@ class CyclicPoisson(Pattern):
         """The mean cohort."""
         return self.rate * population / self.groups
 
+    def groups_of(self, population: int, streams: Streams) -> IndexArray:
+        """By client, the group that it was dealt into."""
+        order, found = self._order(population, streams), np.empty(population, dtype=np.int64)
+        for turn in range(self.groups):
+            found[order[population * turn // self.groups : population * (turn + 1) // self.groups]] = turn
+        return found
+
+    def _order(self, population: int, streams: Streams) -> IndexArray:
+        return np.asarray(streams("cohort", "groups").permutation(population))
+
     def _draw(self, population: int, rounds: int, streams: Streams, start: int) -> Iterator[IndexArray]:
-        order = streams("cohort", "groups").permutation(population)
+        order = self._order(population, streams)
         for number in range(start, rounds):
             turn = number % self.groups
             group = np.sort(order[population * turn // self.groups : population * (turn + 1) // self.groups])

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from coalmine.contracts import percent
 from coalmine.contracts.sentences import QUESTION
-from coalmine.report import conforming, crafted, digits, facts, figures, rankings, spectrum, words
+from coalmine.report import conforming, crafted, digits, facts, figures, rankings, spectrum, strategies, words
 from coalmine.report.evidence import Evidence
 from coalmine.report.noise_chart import noise_by_round
 from coalmine.report.presented import claim_for, within_run
@@ -177,6 +177,7 @@ def _plates(evidence: Evidence) -> Iterator[tuple[str, str, Callable[[], Drawing
         )
     yield from crafted.plates(result.training)
     yield from spectrum.plates(evidence)
+    yield from strategies.plates(evidence)
     baseline = result.training.get("baseline_accuracy")
     yield (
         "training",
