@@ -58,8 +58,8 @@ def standard_pair(mean_p: ArrayLike, cov_p: ArrayLike, mean_q: ArrayLike, cov_q:
 
     first, second = _covariance("cov_p", cov_p), _covariance("cov_q", cov_q)
     gap = np.asarray(mean_p, np.float64) - np.asarray(mean_q, np.float64)
-    if first.shape != second.shape or gap.shape != first.shape[:1]:
-        raise ValueError(f"means of {gap.shape} and covariances of {first.shape} and {second.shape} do not fit together.")
+    if first.shape != second.shape or gap.shape != first.shape[:1] or not np.isfinite(gap).all():
+        raise ValueError(f"finite means are needed, and shapes that fit: means {gap.shape}, {first.shape} and {second.shape}.")
     try:
         variances, vectors = eigh(first, second)
     except LinAlgError:

@@ -160,6 +160,7 @@ def test_edges():
         (lambda: standard_pair([0, 0], [[1, 2], [2, 1]], [0, 0], np.eye(2)), "no covariance"),
         (lambda: standard_pair([0, 0], np.eye(2), [0, 0], np.diag([1.0, 0.0])), "singular"),
         (lambda: pair_delta([1.2], [0.0, 0.0], 1.0), "one number for all"),
+        (lambda: standard_pair([math.nan], [[1.0]], [0.0], [[1.0]]), "finite means"),
     ],
 )
 def test_bad_input_is_one_message(call, words):

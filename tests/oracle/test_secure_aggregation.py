@@ -269,6 +269,28 @@ def test_too_low_a_floor_is_infinite_and_says_what_would_do():
     assert math.isinf(claim_waterfilling(**PAPER, floor=0.0).epsilon)
 
 
+@pytest.mark.parametrize("formula", ["tight", "theorem4", "printed"])
+def test_the_floor_that_is_said_to_be_needed_is_enough(formula):
+    """Just above it there is a finite epsilon, just below it none (the tight curve: none at order 2)."""
+    found = claim_waterfilling(**PAPER, floor=1e-9, formula=formula)
+    least = float(next(words for words in found.assumptions if "floor too low" in words).split("floor of ")[1].split(",")[0])
+    assert math.isfinite(claim_waterfilling(**PAPER, floor=1.01 * least, formula=formula).epsilon)
+    assert math.isinf(claim_waterfilling(**PAPER, floor=0.99 * least, formula=formula).epsilon)
+
+
+def test_theorem_2_says_which_eigenvalue_it_needs():
+    setting = {"examples": 1200, "batch": 32, "clip_norm": 10.0, "delta": 1e-4}
+    found = claim_gaussian_sampling(least_eigenvalue=0.05, **setting)
+    assert any("must exceed 0.0833, and it is 0.05" in words for words in found.assumptions)
+    assert not any("must exceed" in words for words in claim_gaussian_sampling(least_eigenvalue=5.0, **setting).assumptions)
+
+
+@pytest.mark.parametrize("bad", [[["a"]], np.array([[1j]]), [1.0, 2.0], [[1.0, math.nan]], [[math.inf, 0.0]]])
+def test_gradients_that_are_no_matrix_of_real_numbers_are_refused(bad):
+    with pytest.raises(ValueError, match="gradients"):
+        leverages(bad)
+
+
 def test_fewer_survivors_are_claimed_for_and_flagged():
     whole = claim_waterfilling(**PAPER, floor=0.01, rounds=10)
     some = claim_waterfilling(**PAPER, floor=0.01, rounds=10, honest=40, survivors=30)

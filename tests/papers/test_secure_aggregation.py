@@ -8,13 +8,26 @@ from coalmine.gaussian import gaussian_epsilon
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.registry import experiment
 from coalmine.papers.secure_aggregation import secagg_wfna_audit as audit
-from coalmine.papers.secure_aggregation.secagg_figure5 import floor_of
+from coalmine.papers.secure_aggregation.secagg_figure5 import floor_of, ordered
 
 
 def test_table_1_and_the_counterexample():
     assert experiment("secagg-table1")(Ask()).passed
     found = experiment("secagg-span")(Ask(part="counterexample"))
     assert found.passed and found.rows[0].ours == 20
+
+
+def test_parts_have_the_names_that_scripts_use():
+    figure5 = experiment("secagg-figure5")
+    for part in ("linear", "cnn-small", "cnn", "noniid", "efficiency"):
+        figure5.check(Ask(part=part))
+    with pytest.raises(ValueError, match="part"):
+        figure5.check(Ask(part="cnn-large"))
+
+
+def test_the_order_of_accuracies_is_the_verdict():
+    assert ordered([0.9, 0.8, 0.7]) == "same shape"
+    assert ordered([0.9, 0.8, 0.8]) == "differs" == ordered([0.8, 0.9, 0.7])
 
 
 def test_the_pairs_of_the_audit_are_the_analytic_ones():

@@ -43,6 +43,37 @@ def test_honest_and_surviving_clients():
         assert (found["epsilon"] < whole["epsilon"]) == (survivors > 10)
 
 
+def test_fewer_survivors_are_flagged():
+    shared = ["account", "--noise-multiplier", "2", "--delta", "1e-5", "--honest", "10"]
+    assert "fewer survivors than promised: 9 of 10" in answer(*shared, "--survivors", "9")["survivors"]
+    assert "survivors" not in answer(*shared, "--survivors", "10")
+    alone = answer("account", "--noise-multiplier", "2", "--delta", "1e-5", "--honest", "1")
+    assert "local differential privacy" in alone["noise of clients"]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ([*SETTING, "--floor", "1", "--delta", "1e-4", "--noise-multiplier", "1"], "--noise-multiplier"),
+        ([*SETTING, "--floor", "1", "--delta", "1e-4", "--sampling-rate", "0.1"], "--sampling-rate"),
+        (["account", "--noise-multiplier", "1", "--delta", "1e-5", "--floor", "1"], "--floor"),
+        (["account", "--noise-multiplier", "1", "--delta", "1e-5", "--formula", "tight"], "--formula"),
+        (["account", "--gradients", "G.npz", "--epsilon", "1"], "--epsilon"),
+        (["account", "--gradients", "G.npz", "--water-filling"], "--water-filling"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(words, option):
+    with pytest.raises(ValueError, match=option):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("bad", [np.zeros((0, 3)), np.array([["a", "b"]]), np.eye(2) * 1j])
+def test_files_without_real_numbers_are_refused(bad, tmp_path):
+    np.savez(tmp_path / "G.npz", gradients=bad, user=np.zeros(len(bad), int))
+    with pytest.raises(InputFileError, match="real numbers"):
+        CliRunner().invoke(app, ["account", "--gradients", str(tmp_path / "G.npz")], catch_exceptions=False)
+
+
 def test_gradients_of_a_file(tmp_path):
     rng = np.random.default_rng(0)
     gradients = rng.normal(size=(40, 5))

@@ -104,6 +104,8 @@ def claim_gaussian_sampling(
     delta, rounds = _validate.delta(delta), _validate.whole("rounds", rounds, least=1)
     curve, most = sampling_curve(least_eigenvalue, examples, batch, clip_norm, formula)
     epsilon, _ = converted(lambda order: rounds * curve(order), delta, most, conversion)
+    needed = clip_norm**2 / examples * (batch if formula == "printed" else 1)
+    too_low = f"the theorem does not apply: the least eigenvalue must exceed {needed:.3g}, and it is {least_eigenvalue:.3g}"
     return Claim(
         epsilon=epsilon,
         delta=delta,
@@ -113,6 +115,7 @@ def claim_gaussian_sampling(
             "holds for these data only: the least eigenvalue is a function of everybody's data, and is not public",
             "sampling weights are Gaussian, independent and secret, and nobody who is counted colludes or drops out",
             "one direction of the divergence; replacing an example may lower the least eigenvalue by C²/D",
+            *((too_low,) if math.isinf(epsilon) else ()),
         ),
         valid_for=THESE_DATA,
     )

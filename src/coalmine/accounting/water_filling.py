@@ -203,7 +203,7 @@ def claim_waterfilling(
         rounds: Number of rounds.
         formula: "tight", "theorem4" or "printed".
         conversion: From Rényi orders to epsilon.
-        relation: "replace-one" or "add-or-remove-one".
+        relation: "replace-one", or "zero-out": an example against a zero gradient.
         honest: Users who keep their weights and noise secret; None: all.
         survivors: Of them, who are in the sum.
 
@@ -288,11 +288,15 @@ def assumptions_of(users: float, clip_norm: float, examples: int) -> tuple[str, 
 
 def too_low(event: WaterFillingEvent) -> str:
     """Why there is no finite epsilon, and what would give one."""
-    least = math.sqrt(2) * event.clip_norm**2 / (event.batch * event.examples) / event.users
-    return (
-        f"floor too low: users · floor must exceed sqrt(2) C²/(B D) (alpha - 1); at alpha = 2 that is a floor of {least:.3g}, "
-        f"and it is {event.floor:g}"
-    )
+    factor, below = {
+        "tight": (EXAMPLE_RELATIONS[event.relation][1], "sqrt(2) C²/(B D) (alpha - 1); at alpha = 2"),
+        "theorem4": (2.0, "2 alpha C²/(B D); at alpha = 1"),
+        "printed": (1.0, "alpha C²/(B D); at alpha = 1"),
+    }[event.formula]
+    if event.relation == "zero-out":
+        below = below.replace("sqrt(2) ", "")
+    least = factor * event.clip_norm**2 / (event.batch * event.examples) / event.users
+    return f"floor too low: users · floor must exceed {below} that is a floor of {least:.3g}, and it is {event.floor:g}"
 
 
 def _changed(s: float, q: float) -> float:

@@ -160,6 +160,8 @@ class Recorder:
         vectors: dict[str, Vector] = {"mean": release.vector, "step": release.vector if seen.step is None else seen.step}
         if "residual" in self.kinds:
             vectors["residual"] = release.vector - (0.0 if seen.others is None else seen.others)
+            if seen.canaries.noise is not None:
+                vectors["residual"] = vectors["residual"] - seen.canaries.noise
             if self.unused is not None and seen.canaries.part is not None:
                 # independent directions are not orthogonal: no canary sees another
                 vectors["residual"] = vectors["residual"] - seen.canaries.part

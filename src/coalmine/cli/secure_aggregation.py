@@ -13,7 +13,7 @@ import typer
 
 from coalmine import _validate
 from coalmine.accounting.gaussian_sampling import record_epsilon
-from coalmine.accounting.water_filling import WaterFillingEvent, claim_waterfilling, floor_for, noises_of
+from coalmine.accounting.water_filling import FORMULAS, WaterFillingEvent, claim_waterfilling, floor_for, noises_of
 from coalmine.contracts import plain
 from coalmine.errors import InputFileError
 from coalmine.mechanisms.spectrum import leverages
@@ -21,8 +21,12 @@ from coalmine.mechanisms.spectrum import leverages
 _NEEDED = ("users", "examples", "batch", "clip_norm")
 
 
-def account_water_filling(asked: dict[str, Any], epsilon: float | None, delta: float | None, as_json: bool) -> None:
+def account_water_filling(
+    asked: dict[str, Any], others: dict[str, Any], epsilon: float | None, delta: float | None, as_json: bool
+) -> None:
     """The claim of water-filling noise; of floor, epsilon and delta two are given."""
+    _refuse("--water-filling", {**others, "users_key": asked["users_key"]})
+    asked = {**asked, "formula": asked["formula"] or FORMULAS[0]}
     missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if asked[name] is None]
     if missing:
         raise ValueError(f"--water-filling needs {', '.join(missing)}.")
@@ -56,20 +60,25 @@ def account_water_filling(asked: dict[str, Any], epsilon: float | None, delta: f
     _show(str(found), about, document, as_json)
 
 
-def shared_noise(noise: float, honest: int | None, survivors: int | None) -> float:
-    """The noise multiplier in the sum where each client adds its share for `honest` ones, and `survivors` of them are in it."""
+def shared_noise(noise: float, honest: int | None, survivors: int | None) -> tuple[float, dict[str, str]]:
+    """The noise multiplier in the sum where each client adds its share for `honest` ones, and `survivors` of them are in it;
+    and what is to be said of it."""
     if honest is None:
         if survivors is not None:
             raise ValueError("--survivors needs --honest: the number of noises that the claim was made for.")
         return noise
     honest = _validate.whole("honest", honest, least=1)
     there = honest if survivors is None else _validate.whole("survivors", survivors, least=1)
-    return noise * math.sqrt(there / honest)
+    few = f"fewer survivors than promised: {there} of {honest}; the claim is that of the survivors"
+    alone = "one client's noise alone: local differential privacy, which needs no secure aggregation"
+    said = {"survivors": few} if there < honest else {"noise of clients": alone} if there == honest == 1 else {}
+    return noise * math.sqrt(there / honest), said
 
 
-def account_gradients(path: Path, asked: dict[str, Any], delta: float | None, as_json: bool) -> None:
+def account_gradients(path: Path, asked: dict[str, Any], others: dict[str, Any], delta: float | None, as_json: bool) -> None:
     """Leverages, span test and epsilon of every record of a file, for a sum without noise."""
-    gradients, users = _read(path, asked["users_key"])
+    _refuse("--gradients", {**others, **{name: value for name, value in asked.items() if name not in ("batch", "users_key")}})
+    gradients, users = _read(path, asked["users_key"] or "user")
     counts = np.unique(users, return_counts=True)[1]
     if counts.min() != counts.max():
         raise ValueError(
@@ -98,7 +107,8 @@ def account_gradients(path: Path, asked: dict[str, Any], delta: float | None, as
         "records": f"{len(found)} of {len(counts)} users, rank {document['rank']}",
         "largest epsilon": f"{epsilons.max():.4g}",
         "median epsilon": f"{np.median(epsilons):.4g}",
-        "outside the span": f"{outside} records: no finite epsilon" if outside else "no record",
+        "leverage": f"largest {found.max():.4g}, median {np.median(found):.4g} (1: outside the span of all others)",
+        "outside the span": f"{outside} of {len(found)} records: no finite epsilon" if outside else "no record",
         "valid for": "these data only; epsilon of one round, one record against none, Gaussian weights",
         "keep secret": "these numbers are functions of the data",
     }
@@ -121,9 +131,18 @@ def _read(path: Path, users_key: str) -> tuple[np.ndarray, np.ndarray]:
             "--users-key; records of one user have the same number in it."
         )
     users = arrays[users_key]
+    if not gradients.size or gradients.dtype.kind not in "fiub":
+        raise InputFileError(f"{path}: {matrices[0]!r} must be a matrix of real numbers, a row for every record.")
     if users.shape != gradients.shape[:1]:
         raise InputFileError(f"{path}: {users_key!r} must name the user of each of the {len(gradients)} records.")
     return gradients, users
+
+
+def _refuse(verb: str, others: dict[str, Any]) -> None:
+    """What would be ignored is refused."""
+    stated = [name for name, value in others.items() if value is not None]
+    if stated:
+        raise ValueError(f"--{stated[0].replace('_', '-')} means nothing with {verb}: leave it out.")
 
 
 def _given(value: float | None) -> float:

@@ -213,9 +213,11 @@ def account(
     batch: Annotated[float | None, typer.Option(help="Scale of the Gaussian weights: variance 1/(batch examples).")] = None,
     clip_norm: Annotated[float | None, typer.Option(help="With --water-filling: clip norm of single gradients.")] = None,
     floor: Annotated[float | None, typer.Option(help="Least variance of each user in every direction.")] = None,
-    formula: Annotated[str, typer.Option(help="tight, theorem4 or printed (Zhang & Psounis 2024).")] = "tight",
+    formula: Annotated[str | None, typer.Option(help="tight (default), theorem4 or printed (Zhang & Psounis 2024).")] = None,
     gradients: Annotated[Path | None, typer.Option(help="npz file of gradients: epsilon of every record, no noise.")] = None,
-    users_key: Annotated[str, typer.Option(help="With --gradients: the array that names each record's user.")] = "user",
+    users_key: Annotated[
+        str | None, typer.Option(help="With --gradients: the array that names each record's user; default: user.")
+    ] = None,
     zcdp: Annotated[float | None, typer.Option(help="Stated zCDP, rho: its epsilon, as of a Gaussian mechanism.")] = None,
     strategy: strategies.Strategy = None,
     bands: strategies.Bands = None,
@@ -243,14 +245,23 @@ def account(
       coalmine account --noise-multiplier 1 --delta 1e-5 --sampling-rate 0.01 --rounds 1000
       coalmine account --epsilon 3 --delta 1e-6 --participations 8
     """
+    own = {"bands": bands, "buffers": buffers, "damping": damping, "objective": objective, "honaker": honaker}
+    own |= {"restart_every": restart_every, "file": file}
+    asked: dict[str, Any] = {"users": users, "examples": examples, "batch": batch, "clip_norm": clip_norm, "floor": floor}
+    asked |= {"formula": formula, "users_key": users_key}
     if water_filling or gradients is not None:
         from coalmine.cli import secure_aggregation as shared
 
-        asked: dict[str, Any] = {"users": users, "examples": examples, "batch": batch, "clip_norm": clip_norm, "floor": floor}
-        asked |= {"formula": formula, "honest": honest, "survivors": survivors, "rounds": rounds, "users_key": users_key}
+        asked |= {"honest": honest, "survivors": survivors, "rounds": rounds}
+        others: dict[str, Any] = {"noise_multiplier": noise_multiplier, "participations": participations, "zcdp": zcdp}
+        others |= {"sampling_rate": sampling_rate, "cohort_size": cohort_size, "population": population, "relation": relation}
+        others["accountant"] = None if accountant == "auto" else accountant
+        others |= {"group_size": group_size, "strategy": strategy, "separation": separation, "groups": groups, **own}
         if gradients is not None:
-            return shared.account_gradients(gradients, asked, delta, as_json)
-        return shared.account_water_filling(asked, epsilon, delta, as_json)
+            others |= {"epsilon": epsilon, "water_filling": water_filling or None}
+            return shared.account_gradients(gradients, asked, others, delta, as_json)
+        return shared.account_water_filling(asked, others, epsilon, delta, as_json)
+    strategies.refuse_alone(asked, "--water-filling or --gradients")
     from coalmine import accounting
     from coalmine.cli import options
     from coalmine.contracts import plain
@@ -258,28 +269,27 @@ def account(
     if zcdp is not None:
         _show(strategies.of_zcdp(zcdp, delta, noise_multiplier, epsilon), as_json)
         return
-    own = {"bands": bands, "buffers": buffers, "damping": damping, "objective": objective, "honaker": honaker}
-    own |= {"restart_every": restart_every, "file": file}
     if strategy is not None:
         planned = strategies.planned(rounds, participations, separation, momentum)
         sampled = strategies.sampled(planned, groups, sampling_rate, cohort_size, population)
         wanted = strategies.StrategyQuestion(noise_multiplier, epsilon, delta, accountant, relation)
         _show(strategies.account(strategy, own, planned, sampled, wanted), as_json)
         return
-    strategies.refuse_alone({**own, "separation": separation, "groups": groups})
+    strategies.refuse_alone({**own, "separation": separation, "groups": groups}, "--strategy")
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
     if group_size is not None:
         pattern = options.of_examples(pattern, group_size)
     how: Any = {"accountant": accountant, "relation": relation}
+    there: dict[str, Any] = {}
     if honest is not None or survivors is not None:
         from coalmine.cli.secure_aggregation import shared_noise
 
-        noise_multiplier = shared_noise(_needed(noise_multiplier), honest, survivors)
+        noise_multiplier, there = shared_noise(_needed(noise_multiplier), honest, survivors)
     noise, at = options.two_of_three(pattern, noise_multiplier, epsilon, delta, how)
     found = accounting.claim(pattern, noise_multiplier=noise, delta=at, **how)
-    about = {"noise multiplier": f"{noise:.6g}", "participation": str(pattern), "relation": found.game.relation}
+    about = {"noise multiplier": f"{noise:.6g}", "participation": str(pattern), "relation": found.game.relation, **there}
     text = "\n".join([str(found), *(f"  {name:<18} {value}" for name, value in about.items())])
-    document = {**plain(found), "noise_multiplier": noise, "half_noise_epsilon": plain(found.at_noise(0.5))}
+    document = {**plain(found), "noise_multiplier": noise, "half_noise_epsilon": plain(found.at_noise(0.5)), **there}
     typer.echo(json.dumps(document, indent=2) if as_json else text)
 
 

@@ -75,11 +75,11 @@ def sampled(plan: Any, groups: int | None, rate: float | None, cohort: int | Non
     return CyclicPoisson(rate, groups or 1, plan.rounds)
 
 
-def refuse_alone(options: Mapping[str, Any]) -> None:
-    """Options of a strategy without a strategy."""
+def refuse_alone(options: Mapping[str, Any], of: str) -> None:
+    """Options that mean nothing without another one."""
     stated = [name for name, value in options.items() if value is not None]
     if stated:
-        raise ValueError(f"--{stated[0].replace('_', '-')} belongs to --strategy, which is missing.")
+        raise ValueError(f"--{stated[0].replace('_', '-')} belongs to {of}, which is missing.")
 
 
 @dataclass(frozen=True)

@@ -139,13 +139,14 @@ class Residuals:
         assert told is not None
         spread, more = told.multiplier * math.sqrt(seen.releases), False
         if seen.covariance is not None and self.coordinates is None:
-            return _whitened(residual * about.clip_norm, seen.covariance), False
+            short = _noises(seen, told.added_by) if isinstance(told.added_by, ByClients) else (1, 1)
+            return _whitened(residual * about.clip_norm, seen.covariance) * math.sqrt(short[0] / short[1]), False
         if isinstance(told.coordinates, AtLeast):
             spread, more = told.coordinates.floor * math.sqrt(seen.releases), True
         elif told.coordinates.kind != "isotropic":
             more = True
         if isinstance(told.added_by, ByClients):
-            spread *= math.sqrt((told.added_by.honest if seen.count is None else seen.count) / told.added_by.honest)
+            spread *= math.sqrt(_noises(seen, told.added_by)[1] / told.added_by.honest)
             more = more or seen.count is None
         residual /= spread
         z = residual
@@ -168,6 +169,17 @@ class Residuals:
     def _taken(self, vector: Any) -> Array:
         taken = self.coordinates
         return np.asarray(vector if taken is None else vector[taken])
+
+
+def _noises(seen: Observed, added_by: ByClients) -> tuple[int, int]:
+    """(how many clients' noises are in the sum, how many were promised): with fewer than promised the noise is too small.
+
+    Canaries that take nobody's place are more than were promised, and count on both sides.
+    """
+    if seen.count is None:
+        return added_by.honest, added_by.honest
+    further = seen.canaries.indices.size if seen.canaries.noise is not None else 0
+    return seen.count, max(seen.count, added_by.honest + further)
 
 
 def _whitened(residual: Array, covariance: LowRank) -> Array:

@@ -33,12 +33,14 @@ class RoundCanaries:
     """The canaries of a round, as plain data; all in units of the release but `aimed`.
 
     `own` is what each inserted canary added to its own inner product with the release, `part` what all of them together added
-    to the release; None where the trainer does not know it, which orthogonal canaries do not need.
+    to the release; None where the trainer does not know it, which orthogonal canaries do not need. `noise` is the noise that
+    canaries added as clients do, where no claim counts on it: they are the auditor's, who knows it.
     """
 
     indices: IndexArray  # of the inserted ones
     own: Array | None = None
     part: Array | None = None
+    noise: Array | None = None
     assigned: IndexArray | None = None  # who had a place, where the engine decides about that and not the audit
     fitted: bool = False  # `own` and `part` were read off the release: along the canaries there is no residual
     aimed: AimedRound | None = None  # what is known of the round where canaries are aimed

@@ -219,6 +219,13 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
         "the sum is divided by the number of updates that came, as Algorithm 2 is printed; under random sampling "
         "that number is itself a release which no noise protects",
     ),
+    "fewer-noises": (
+        "noise of clients",
+        lambda n: (
+            f"the claim counts on the noise of {n['promised']} clients in every sum, and a round had {n['least']}: of so many "
+            f"epsilon is {n['epsilon']:.4g}"
+        ),
+    ),
     "correlated-final": (
         "final model",
         lambda n: (

@@ -24,6 +24,19 @@ from coalmine import _validate
 from coalmine.contracts import ByClients, Context, Contribution, Description, Public, Release, State, Streams, Total, Vector
 from coalmine.mechanisms.gaussian import Gaussian
 
+_UNLIKELY = 1e-6  # that some round of a run has fewer clients
+
+
+def least_cohort(context: Context) -> int:
+    """Clients that are in every round: where chance decides how many there are, so many that a smaller cohort is unlikely."""
+    sampling = context.participation.sampling
+    if sampling is None or sampling.cohort_size is not None:
+        return max(1, math.floor(context.cohort))
+    from scipy.stats import binom
+
+    rate = min(context.cohort / max(context.population, 1), 1.0)
+    return max(1, int(binom.ppf(_UNLIKELY / max(context.rounds, 1), context.population, rate)))
+
 
 @dataclass(frozen=True)
 class Distributed(Gaussian):
@@ -40,7 +53,7 @@ class Distributed(Gaussian):
     @classmethod
     def from_config(cls, options: Mapping[str, Any], context: Context) -> Distributed:
         """From a section [mechanism]; all clients of a round are honest unless `honest` says how many are."""
-        stated = {"honest": max(1, math.floor(context.cohort)), **options}
+        stated = {"honest": least_cohort(context), **options}
         return cls(**stated)
 
     def describe(self) -> Description:

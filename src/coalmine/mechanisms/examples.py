@@ -39,6 +39,7 @@ from coalmine.contracts import (
     Vector,
 )
 from coalmine.errors import NonFiniteError
+from coalmine.mechanisms.distributed import least_cohort
 
 Own = TypeVar("Own", bound="FullGradient")
 
@@ -76,7 +77,7 @@ class FullGradient:
     def from_config(cls: type[Own], options: Mapping[str, Any], context: Context) -> Own:
         """From a section [mechanism]; all clients of a round are honest unless `honest` says how many are."""
         stated = {name: value for name, value in options.items() if value is not None}
-        stated.setdefault("honest", max(1, math.floor(context.cohort)))
+        stated.setdefault("honest", least_cohort(context))
         return cls(**stated)
 
     @property

@@ -194,6 +194,8 @@ def _eigenpairs(gram: Array, above: float) -> tuple[Array, Array]:
 def _rows(name: str, value: ArrayLike, tolerance: float | None) -> tuple[Array, float]:
     """A matrix in float64, and the relative size below which a singular value is rounding."""
     given = np.asarray(value)
+    if given.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must be a matrix of real numbers; this is of type {given.dtype}.")
     if given.ndim != 2:
         raise ValueError(f"{name} must be a matrix with a row for every example; this has {given.ndim} dimensions.")
     if min(given.shape) > LARGEST_SIDE:

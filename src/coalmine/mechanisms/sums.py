@@ -90,6 +90,10 @@ class FixedPointSum:
         """The sum without the noise that clients added."""
         return self._as_floats(self._total if self._without_noise is None else self._without_noise)
 
+    def noise(self) -> Array:
+        """The noise that clients added, all together."""
+        return self._as_floats(np.zeros_like(self._total) if self._without_noise is None else self._total - self._without_noise)
+
     def _as_floats(self, grains: NDArray[np.int64]) -> Array:
         made = grains.astype(np.float64)
         made *= self._unit

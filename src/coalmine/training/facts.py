@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from coalmine import accounting
-from coalmine.contracts import Caveat, Claim, plain
+from coalmine.contracts import ByClients, Caveat, Claim, plain
 from coalmine.runs import RunDirectory
 from coalmine.training import strategies
 from coalmine.training.assembly import Task
@@ -91,7 +92,20 @@ class Facts:
         said += [] if lost is None else [lost]
         said += [Caveat("actual-denominator")] if description.denominator == "realised" else []
         said += strategies.caveats(description, self.job.rounds)
-        return tuple(said)
+        return (*said, *self._fewer_noises())
+
+    def _fewer_noises(self) -> Iterator[Caveat]:
+        """That the claim counts on the noise of more clients than there were in some round, and what could be claimed."""
+        noise, setup = self.job.mechanism.describe().noise, self.job.canary_setup
+        if noise is None or not isinstance(noise.added_by, ByClients):
+            return
+        replaced = setup is not None and setup.replace  # canaries in the places of clients add their noise as well
+        rounds = [event for event in self.directory.events() if "round" in event]
+        counts = [event["clients"] + (event["canaries"] if replaced else 0) for event in rounds]
+        if min(counts) < noise.added_by.honest:
+            left = self.claim.at_noise(math.sqrt(min(counts) / noise.added_by.honest)) if min(counts) else None
+            about = {"promised": noise.added_by.honest, "least": min(counts), "epsilon": math.inf if left is None else left}
+            yield Caveat("fewer-noises", about)
 
     def _learned(self, last: Mapping[str, Any]) -> dict[str, Any]:
         """How well the model predicts, beside the simplest guess and beside the same training without noise and canaries."""

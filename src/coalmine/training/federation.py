@@ -118,6 +118,11 @@ class Federation:
         noise = self.described.noise
         return noise is not None and isinstance(noise.added_by, ByClients)
 
+    @property
+    def _noise_of_canaries(self) -> bool:
+        """Whether canaries add noise on which no claim counts: not where they take the places of clients."""
+        return self._noise_of_clients and self.canary_setup is not None and not self.canary_setup.replace
+
     @cached_property
     def _known(self) -> KnownNoise:
         return KnownNoise(self.canary_setup, self.mechanism, self.secret)
@@ -182,21 +187,23 @@ class Federation:
             clients = total.without_noise()
         counted = total.count, total.unclipped
         compared = [Compared(*row) for outcome in outcomes for row in outcome.compared.tolist()]
-        own, looked_at = np.empty(0), list[Compared]()
+        own, looked_at, noise = np.empty(0), list[Compared](), None
         if self._inserted is not None:
+            before = total.noise() if self._noise_of_canaries else None
             own, looked_at = self._inserted.plant(total, taking_part, public, compared)
+            noise = None if before is None else total.noise() - before
         planted = total.without_noise()  # what was summed, before the code under audit has the sum in its hands
         planted -= clients
         contributors, passed = total.count, total.unclipped
-        before = _part(state, "mechanism")
-        release, mechanism = self.mechanism.release(before, total, public, self.secret)
+        kept = _part(state, "mechanism")
+        release, mechanism = self.mechanism.release(kept, total, public, self.secret)
         del total
         self._check(release, number)
         bare = again = None
         if number + 1 == self.rounds and self.canary_setup is not None:
             of_canaries = contributors - counted[0], passed - counted[1]
             release = replace(release, vector=release.vector.copy())  # the mechanism may write the next one over it
-            bare, again = trials.releases(before, clients, planted, public, (counted, of_canaries))
+            bare, again = trials.releases(kept, clients, planted, public, (counted, of_canaries))
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is looked at next
             step, server = self.server.step(_part(state, "server"), release.vector)
             parameters = state["parameters"] + step
@@ -228,7 +235,10 @@ class Federation:
         observed = Observed(
             round=number,
             release=release,
-            canaries=self._known.canaries(taking_part, own / divisor, planted, public, outcomes),
+            canaries=replace(
+                self._known.canaries(taking_part, own / divisor, planted, public, outcomes),
+                noise=None if noise is None else noise / divisor,
+            ),
             covariance=self._known.covariance(outcomes, taking_part),
             others=clients,
             step=step,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -112,19 +112,21 @@ class Experiment:
     trains: bool = False
     needs: str = ""  # data files beyond what the package brings
     parts: tuple[str, ...] = ()  # that can be made one by one
+    short: Mapping[str, str] = field(default_factory=dict)  # further names of parts
 
     def check(self, ask: Ask) -> None:
         """Whether this can be asked of it."""
         if ask.part is not None and not self.parts:
             raise ValueError(f"--part {ask.part!r}: {self.name} has no parts; leave it out.")
         if ask.part is not None:
-            _validate.one_of("part", ask.part, self.parts)
+            _validate.one_of("part", self.short.get(ask.part, ask.part), self.parts)
 
     def __call__(self, ask: Ask) -> PaperResult:
         """Make it."""
         from importlib.metadata import version
 
         self.check(ask)
+        ask = replace(ask, part=self.short.get(ask.part or "", ask.part))
         begun = time.monotonic()
         found = self.run(ask)
         if self.trains and not ask.full and ask.part != "model":
