@@ -87,13 +87,17 @@ def _gradients(
         return np.concatenate([row_gradients(clients, sample).numpy() for sample in samples])
     if clients.steps is not None:
         return _unrolled_gradients(clients, samples)
-    rows = [trainer.single_updates(parameters, sample)[0] for sample in samples]
-    return np.asarray(np.stack(rows) / np.float32(-trainer.training.learning_rate), np.float32)
+    rows = trainer.single_updates(parameters, _joined(samples))
+    return np.asarray(rows / np.float32(-trainer.training.learning_rate), np.float32)
+
+
+def _joined(samples: Sequence[Examples]) -> Examples:
+    return Examples(np.concatenate([each.features for each in samples]), np.concatenate([each.targets for each in samples]))
 
 
 def _unrolled_gradients(clients: MockClients, samples: Sequence[Examples]) -> NDArray[np.float32]:
-    features = np.concatenate([clients.model.inputs(sample.features) for sample in samples]).astype(np.float32)
-    targets = torch.from_numpy(np.concatenate([sample.targets for sample in samples]))
+    whole = _joined(samples)
+    features, targets = clients.model.inputs(whole.features).astype(np.float32), torch.from_numpy(whole.targets)
     if not targets.is_floating_point():
         targets = functional.one_hot(targets.long(), _classes(clients))
     with torch.no_grad():
