@@ -21,7 +21,7 @@ from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import read_config
 from coalmine.training.crafted_round import CraftedRound, by_law_or_held_out
 from coalmine.training.crafted_run import CraftedRun
-from coalmine.training.crafted_statements import whole_training
+from coalmine.training.crafted_statements import Measured, whole_training
 from coalmine.training.crafted_words import in_words
 from coalmine.training.crafting import Measuring, craft, design_for, how_of
 from coalmine.training.facts import counted
@@ -91,6 +91,7 @@ def test_all_statements_are_in_the_result(mode, finished):
     assert view.bound.valid and view.estimate.low < view.claim.epsilon < view.estimate.high
     assert result.bound.confidence == pytest.approx(0.975)  # two statements decide
     for each in crafted["rounds"]:
+        assert 0 <= each["held_out_bound"]["epsilon"] <= each["held_out_bound"]["ceiling"] < each["claim"]  # of 16 or 32 scores
         assert each["bound"]["valid"] and each["confidence"] == pytest.approx(0.975)  # two rounds were measured
         assert each["printed"]["note"].endswith("not a bound")
         assert each["printed"]["perfect_canary"]["epsilon"] <= each["printed"]["ceiling"]
@@ -156,6 +157,19 @@ def test_scores_wider_than_the_measured_noise_do_not_pass_for_leakage(wide):
         told = Scores(values, coins, assignment="coins", null=GaussianNull(1.0, directions=10**6))
         above += coalmine.bound_band(by_law_or_held_out(told), delta=1e-5).epsilon > 0
     assert above <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
+
+
+def test_held_out_scores_alone_need_no_law_of_the_noise(finished):
+    """Noise that is not normal, and canaries of which all or none took part."""
+    audits, above, coins = 200, 0, np.arange(128) % 2 == 0
+    for seed in range(audits):
+        values = stream(seed, "Laplace scores of a test").laplace(0, 2, 128)
+        above += coalmine.bound_band(Scores(values, coins, assignment="coins"), delta=1e-5).epsilon > 0
+    assert above <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
+    claim, law = finished["frozen"][0].result.views[-1].claim, GaussianNull(1.0, directions=10**6)
+    apart, everybody = Scores(9.0 * coins, coins, null=law), Scores(np.ones(16), np.ones(16, bool), null=law)
+    free, none = (Measured(0, None, each, 1e-5, 0.95, claim, 1.0)._without_law() for each in (apart, everybody))
+    assert free["epsilon"] == pytest.approx(free["ceiling"]) and 2 < free["ceiling"] < 3 and none["epsilon"] == 0
 
 
 def test_held_out_scores_that_are_not_normal_are_the_only_null():

@@ -33,11 +33,11 @@ def with_dropout():
     return torch.nn.Sequential(torch.nn.Linear(20, 12), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(12, 4))
 
 
-def designed(count=4, model=MODEL, **options):
+def designed(count=4, model=MODEL, training=ONE_STEP, **options):
     return coalmine.design_canaries(
         model,
         PARAMETERS,
-        ONE_STEP,
+        training,
         clients(24),
         count=count,
         clip_norm=0.5,
@@ -117,6 +117,44 @@ def test_the_published_recipe_forges_the_length_and_says_so():
 def test_an_update_that_is_not_the_designed_gradient_is_refused():
     with pytest.raises(AuditError, match="cosine"):
         designed(count=1, model=Model("dropout", with_dropout), iterations=3)
+
+
+EPOCHS = LocalTraining(learning_rate=0.5, batch_size=None, epochs=4, momentum=0.6)
+
+
+def test_all_steps_of_a_client_as_factors():
+    """Against the real client: four steps with momentum on each image alone."""
+    trainer, some = Trainer(MODEL, EPOCHS), clients(5, examples=1)
+    seen = mock_clients(trainer, PARAMETERS, clients(6), 0.1, unroll=True)
+    features = torch.from_numpy(np.concatenate([each.features for each in some]))
+    targets = torch.nn.functional.one_hot(torch.from_numpy(np.concatenate([each.targets for each in some])), 4).float()
+    rows = np.stack([each.vector for each in trainer.updates(PARAMETERS, some, [stream(0, place) for place in range(5)])])
+    made = seen.ghosts(features, targets)
+    assert np.allclose(-0.5 * made.vectors().numpy(), rows, atol=1e-5)
+    assert np.allclose(0.25 * made.products(made), rows @ rows.T, atol=1e-5)
+    found, lengths = seen.see(features, targets), np.linalg.norm(rows, axis=1)
+    assert np.allclose(0.5 * found.norms, lengths, atol=1e-5)
+    assert np.allclose(found.cosines, -seen.rows.numpy() @ (rows / lengths[:, None]).T, atol=1e-5)
+
+
+def test_a_design_that_looks_at_all_steps_is_better_than_its_first_step():
+    first, unrolled = designed(training=EPOCHS), designed(training=EPOCHS, unroll=True)
+    assert 1 - unrolled.metrics["cosine"].min() < 1e-6 < 1 - first.metrics["cosine"].min()
+    assert np.median(unrolled.metrics["overlap"]) < np.median(first.metrics["overlap"])
+    assert designed(count=1, iterations=3, unroll=True).updates.tobytes() == designed(count=1, iterations=3).updates.tobytes()
+
+
+def test_an_update_may_be_used_as_it_is():
+    crafted = designed(count=1, model=Model("dropout", with_dropout), iterations=3, use_as_is=True)
+    assert crafted.metrics["cosine"].min() < 0.99
+    assert any("as it is" in flag for flag in crafted.flags)
+
+
+def test_what_cannot_be_unrolled_is_refused():
+    with pytest.raises(ValueError, match="at most 8"):
+        designed(training=replace(EPOCHS, epochs=9), unroll=True)
+    with pytest.raises(ValueError, match="dense"):
+        designed(training=EPOCHS, model=Model("dropout", with_dropout), unroll=True)
 
 
 def test_texts_by_flips():

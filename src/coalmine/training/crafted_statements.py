@@ -1,8 +1,8 @@
 """What measured rounds state, each number with its kind: valid bounds, estimates, computed values, and the paper's numbers.
 
-    V1   a round        lower bound, valid for the mechanism at that model
+    V1   a round        lower bound from held-out scores alone, valid for the mechanism at that model whatever its noise
     V2   all rounds     the same, each with its share of the confidence, so that any of them may contradict the claim
-    V3   known others   estimate with interval and bound; the scale of the noise is measured. The run's verdict has it pooled
+    V3   known others   estimate with interval and bounds; the scale of the noise is measured. The run's verdict has it pooled
     V4   computed       what an adversary learns who does not know the others, if the noise is as stated; decides nothing
     V5   composed       lower bound for the whole training, under Poisson sampling and a Gaussian shape
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,7 @@ class MeasuredRound:
             "claim": self.claimed,
             "estimate": {"epsilon": estimate.epsilon, "low": estimate.low, "high": estimate.high},
             "bound": {"epsilon": bound.epsilon, "valid": bound.valid, "ceiling": bound.ceiling},
+            "held_out_bound": self._without_law(),
             "gaussian_bound": {"epsilon": shape.epsilon, "valid": shape.valid, "mu": shape.details["mu"]},
             "null": self.scores.null.name if self.scores.null is not None else "held-out scores",
             "assumptions": [*bound.assumptions, *([NOISE_ASSUMPTION] if measured else [])],
@@ -97,6 +98,13 @@ class MeasuredRound:
         if self.alone is not None:
             found["trained_alone"] = plain(self.alone)
         return dict(plain(found))
+
+    def _without_law(self) -> dict[str, Any]:
+        """V1: what held-out scores alone show, whatever the law of the noise; nothing if one coin came up for all."""
+        if self.scores.inserted.all():
+            return {"epsilon": 0.0, "valid": True, "ceiling": 0.0}
+        found = bound_band(replace(self.scores, null=None), delta=self.delta, confidence=self.confidence)
+        return {"epsilon": found.epsilon, "valid": found.valid, "ceiling": found.ceiling}
 
     def _printed(self) -> dict[str, Any]:
         """The paper's number of this round, and what it would be of a perfect canary."""

@@ -31,6 +31,9 @@ def _lines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "noise", f"{found['noise']['measured']:.4g} measured, {found['noise']['claimed']:.4g} claimed"
     yield "estimate", f"epsilon {_number(estimate['epsilon'])} ({_number(estimate['low'])} to {_number(estimate['high'])})"
     yield "lower bound", f"epsilon {_number(found['bound']['epsilon'])} at {100 * found['confidence']:g} % confidence"
+    if (free := found["held_out_bound"])["epsilon"] != found["bound"]["epsilon"]:
+        text = f"epsilon {_number(free['epsilon'])} by held-out scores alone, whatever the noise is"
+        yield "", f"{text}; so many scores can show {_number(free['ceiling'])}"
     yield "claim", f"epsilon {_number(found['claim'])} of one round, at the same delta {found['delta']:g}"
     yield from _printed(found["printed"])
     if (computed := found["computed"]) is not None and computed["epsilon"] is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from coalmine import _validate
 from coalmine.audit.statements import Measured as Statement
 from coalmine.canaries.crafted.design import Crafted, design_canaries
 from coalmine.canaries.crafted.likelihood import along
@@ -110,6 +111,11 @@ def frozen_round(config: Config, job: Federation, state: State, number: int) -> 
 def design_for(job: Federation, state: State, number: int, how: Measuring, mock: MockData) -> Crafted:
     """Canaries for the model before a round."""
     check_mechanism(job)
+    if not how.canaries < job.model.dim:
+        raise ValueError(
+            f"{how.canaries:,} crafted canaries for {job.model.dim:,} parameters: none is left to measure the noise on. "
+            "Design fewer."
+        )
     noise = job.described.noise
     if noise is None or not noise.multiplier > 0:
         raise ValueError("crafted canaries are measured against noise; this mechanism adds none. Set its noise multiplier.")
@@ -174,7 +180,7 @@ def craft(path: str | Path, *, number: int | None = None, canaries: int | None =
         state = _kept(directory, number, done)
     how = how_of(config, job)
     if canaries is not None:
-        how = replace(how, canaries=canaries)
+        how = replace(how, canaries=_validate.whole("canaries", canaries, least=1))
     if how.others == "unknown" and how.canaries > 1:
         how = replace(how, others="known", score="inner-product")
     asked_draws, how = how.draws, replace(how, draws=max(how.draws, math.ceil(LEAST_SCORES / how.canaries)))

@@ -41,6 +41,8 @@ class Crafting:
         stop_overlap: The design stops when the others add less than this share of the noise; 0: never.
         keep_best: The best step instead of the last.
         undo_learning_rate: Multiplies updates by 1 / learning rate: a forged update.
+        unroll: The design looks at all steps that a client takes on a canary, 8 at most; for dense layers.
+        use_as_is: Whether an update may be unlike the gradient it was designed by, as several steps make it.
         as_published: All choices as in the paper's code.
     """
 
@@ -60,6 +62,8 @@ class Crafting:
     stop_overlap: float = 0.1  # of the noise: the design stops when the others add less; 0: never
     keep_best: bool = True
     undo_learning_rate: bool = False  # multiplies the update by 1 / learning rate: a forged update
+    unroll: bool = False  # the design looks at all steps that a client takes on a canary
+    use_as_is: bool = False  # an update may be unlike the gradient that was designed
     as_published: bool = False
 
     def __post_init__(self) -> None:
@@ -113,6 +117,8 @@ class Crafting:
             found.append("as published: the last iterate is kept, and length comes from multiplying the update")
         if self.undo_learning_rate:
             found.append("forged: the update was multiplied by 1 / learning rate, which no client's data can do")
+        if self.use_as_is:
+            found.append("used as it is: the update may be unlike the gradient that was designed; its metrics are its own")
         if self.loss == "printed":
             found.append("the printed loss falls with the length of the gradient, so that canaries collapse")
         return tuple(found)

@@ -3,7 +3,8 @@
 Three ways to the same numbers, chosen by the model and by how clients train:
 
 * dense layers, every client takes one step: factors of the examples (`ghost`), no row as long as the model;
-* dense layers, several steps: rows of updates, and factors of the canaries;
+* dense layers, several steps: rows of updates, and factors of the canaries: of their first gradient, or of all steps that the
+  client takes on a canary (`unroll`);
 * any other model: rows of updates, and whole gradients of the canaries by double backpropagation, canaries x model floats.
 """
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from coalmine._random import stream
-from coalmine.canaries.crafted.ghost import Ghosts, ghosts
+from coalmine.canaries.crafted.ghost import Ghosts, Steps, ghosts, unrolled
 from coalmine.clients import Trainer
 from coalmine.contracts import Array, Vector
 from coalmine.data.dataset import Examples
@@ -29,6 +30,7 @@ from coalmine.models.model import FlatModule
 from coalmine.models.stacked import dense_shapes
 
 MOST_FLOATS = 1 << 29  # of rows that are kept, or of gradients with their graph
+MOST_STEPS = 8  # that a design unrolls
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,7 @@ class MockClients:
     examples: Ghosts | None = None
     weights: Tensor | None = None  # (clients, examples): what each example has of its client's clipped update
     flat: FlatModule | None = field(default=None, repr=False)
+    steps: Steps | None = None  # of a client on one example, if a design looks at all of them
 
     @property
     def count(self) -> int:
@@ -61,7 +64,7 @@ class MockClients:
         """What `chosen` clients, or all, have of the canaries with these features and probabilities of classes."""
         if self.shapes is None:
             return self.seen_by([self.gradient(one, target) for one, target in zip(features, targets, strict=True)], chosen)
-        found = ghosts(self.shapes, self.parameters, features, targets)
+        found = self.ghosts(features, targets)
         norms = found.norms()
         if self.examples is not None and self.weights is not None:
             weights = self.weights if chosen is None else self.weights[chosen]
@@ -69,6 +72,13 @@ class MockClients:
         else:
             inner = found.along(self._rows(chosen), self.shapes)
         return SeenCanaries(inner / norms, norms, found.products(found) / torch.outer(norms, norms))
+
+    def ghosts(self, features: Tensor, targets: Tensor) -> Ghosts:
+        """Of dense layers: the gradients of canaries, or what all steps of a client make of them."""
+        assert self.shapes is not None
+        if self.steps is None:
+            return ghosts(self.shapes, self.parameters, features, targets)
+        return unrolled(self.shapes, self.parameters, features, targets, self.steps)
 
     def seen_by(self, gradients: Sequence[Tensor], chosen: Tensor | None = None) -> SeenCanaries:
         """The same from whole gradients."""
@@ -94,13 +104,16 @@ class MockClients:
         return self.rows if chosen is None else self.rows[chosen]
 
 
-def mock_clients(trainer: Trainer, parameters: Vector, pool: Sequence[Examples], clip_norm: float) -> MockClients:
+def mock_clients(
+    trainer: Trainer, parameters: Vector, pool: Sequence[Examples], clip_norm: float, *, unroll: bool = False
+) -> MockClients:
     """The pool through the real client, in the cheapest of the three ways."""
     model, flat = trainer.model, trainer.model.flat()
     flat.put(np.asarray(parameters, np.float32))
     flat.module.eval()
     begin = torch.from_numpy(np.array(parameters, np.float32))
     shapes = dense_shapes(model, flat.module)
+    steps = _unrolled_steps(trainer, dense=shapes is not None) if unroll else None
     if shapes is not None and all(_one_step(trainer, examples) for examples in pool):
         return _by_factors(trainer, begin, shapes, pool, clip_norm)
     if len(pool) * model.dim > MOST_FLOATS:
@@ -109,7 +122,7 @@ def mock_clients(trainer: Trainer, parameters: Vector, pool: Sequence[Examples],
             f"{4 * len(pool) * model.dim / 1e9:.1f} GB: take at most {MOST_FLOATS // model.dim} clients."
         )
     rows = torch.from_numpy(np.stack(clipped_updates(trainer, parameters, pool, clip_norm)).astype(np.float32))
-    return MockClients(model, begin, shapes, rows, flat=flat)
+    return MockClients(model, begin, shapes, rows, flat=flat, steps=steps)
 
 
 def clipped_updates(trainer: Trainer, parameters: Vector, clients: Sequence[Examples], clip_norm: float) -> list[Array]:
@@ -125,6 +138,22 @@ def _one_step(trainer: Trainer, examples: Examples) -> bool:
     training = trainer.training
     whole = training.max_examples is None or len(examples) <= training.max_examples
     return whole and len(training.batches(len(examples), stream(0, "steps"))[1]) == 1
+
+
+def _unrolled_steps(trainer: Trainer, *, dense: bool) -> Steps | None:
+    """What a client does with one example; None if that is one step."""
+    training = trainer.training
+    count = len(training.batches(1, stream(0, "steps"))[1])
+    if count == 1:
+        return None
+    if not dense:
+        raise ValueError(f"{trainer.model.name}: unroll=True is for models of dense layers, as mlp. Leave it out.")
+    if count > MOST_STEPS:
+        raise ValueError(
+            f"unroll=True is for at most {MOST_STEPS} steps; a client takes {count} on one example. Lower client.epochs, set "
+            "client.max_steps, or take use_as_is=True."
+        )
+    return Steps(count, training.learning_rate, training.momentum)
 
 
 def _by_factors(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from coalmine.canaries.crafted.image import craft_images
 from coalmine.canaries.crafted.objectives import Objective
@@ -50,7 +51,7 @@ def search(
     At a squared overlap of `enough` the design stops.
     """
     with _second_derivatives():
-        clients = mock_clients(trainer, parameters, pool, clip_norm)
+        clients = mock_clients(trainer, parameters, pool, clip_norm, unroll=options.unroll)
         objective = Objective(options.loss, options.hinge, needed, cohort)
         if text:
             texts = _text_search(clients, objective, options, pool, streams)
@@ -62,7 +63,7 @@ def search(
             samples, _ = craft_images(clients, pool, objective, options, streams, **about)
             unmoved = replace(options, iterations=1, learning_rate=1e-30, keep_best=False, as_published=False)
             begun, _ = craft_images(clients, pool, objective, unmoved, streams, **about)
-        gradients, before = (_gradients(trainer, parameters, some, clients if text else None) for some in (samples, begun))
+        gradients, before = (_gradients(trainer, parameters, some, clients, text=text) for some in (samples, begun))
         published = Objective("covariance", "squared", needed, cohort)
         ended, started = (_loss(clients, published, rows) for rows in (gradients, before))
         return Found(samples, gradients, (started - ended) / np.maximum(started, 1e-30))
@@ -79,13 +80,28 @@ def _second_derivatives() -> Iterator[None]:
 
 
 def _gradients(
-    trainer: Trainer, parameters: Vector, samples: Sequence[Examples], texts: MockClients | None
+    trainer: Trainer, parameters: Vector, samples: Sequence[Examples], clients: MockClients, *, text: bool
 ) -> NDArray[np.float32]:
-    """The gradient of each sample's loss by plain differentiation, whichever way the design went."""
-    if texts is not None:
-        return np.concatenate([row_gradients(texts, sample).numpy() for sample in samples])
-    rows = [trainer.single_updates(parameters, sample)[0] for sample in samples]
-    return np.asarray(np.stack(rows) / np.float32(-trainer.training.learning_rate), np.float32)
+    """The gradient of each sample's loss by plain differentiation, whichever way the design went; unrolled, of all steps."""
+    if text:
+        return np.concatenate([row_gradients(clients, sample).numpy() for sample in samples])
+    if clients.steps is not None:
+        return _unrolled_gradients(clients, samples)
+    rows = trainer.single_updates(parameters, _joined(samples))
+    return np.asarray(rows / np.float32(-trainer.training.learning_rate), np.float32)
+
+
+def _joined(samples: Sequence[Examples]) -> Examples:
+    return Examples(np.concatenate([each.features for each in samples]), np.concatenate([each.targets for each in samples]))
+
+
+def _unrolled_gradients(clients: MockClients, samples: Sequence[Examples]) -> NDArray[np.float32]:
+    whole = _joined(samples)
+    features, targets = clients.model.inputs(whole.features).astype(np.float32), torch.from_numpy(whole.targets)
+    if not targets.is_floating_point():
+        targets = functional.one_hot(targets.long(), _classes(clients))
+    with torch.no_grad():
+        return np.asarray(clients.ghosts(torch.from_numpy(features), targets.float()).vectors().numpy())
 
 
 def _loss(clients: MockClients, objective: Objective, gradients: NDArray[np.float32]) -> Array:
