@@ -8,7 +8,7 @@ from scipy.stats import beta, ks_2samp, norm
 
 from coalmine import ExamplePoisson, claim
 from coalmine._random import stream
-from coalmine.papers.user_level import lifted_canaries, lifted_debug
+from coalmine.papers.user_level import lifted_canaries, lifted_debug, lifted_fashion
 from coalmine.papers.user_level.lifted_gaussian import at_once
 from coalmine.papers.user_level.mitigations import DELTA, WAYS, Way
 from coalmine.simulation import simulate_gaussian_mechanism
@@ -65,3 +65,21 @@ def test_runs_that_are_simulated_together_have_the_same_law():
     assert together.shape == (1000, 4)
     assert ks_2samp(together[:, 0], np.array(alone)[:, 0]).pvalue > 1e-6
     assert ks_2samp(together.sum(axis=1), np.sum(alone, axis=1)).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("kind", ["mislabelled", "sphere"])
+def test_held_out_canaries_are_scored_where_one_canary_is_missing(kind, monkeypatch):
+    """Without noise, and with canaries that are all alike: models with and without differ by one canary, not by all of them."""
+    monkeypatch.setattr(lifted_fashion, "IMAGES", 30)
+    monkeypatch.setattr(lifted_fashion, "_noise", lambda: 0.0)
+    monkeypatch.setattr(lifted_fashion, "CLASSES", 2)
+    images, labels = np.full((60, PIXELS), 2.0, np.float32), np.zeros(60, np.int64)  # the wrong label is always 1
+    scores = {}
+    for took in (True, False):
+        job = lifted_fashion._Job("", kind, took, 0, 8, 0, None)
+        scores[took] = lifted_fashion._train(images, labels, job, str(took), 0)["known-others"].mean()
+    if kind == "mislabelled":  # eight canaries of norm 1 in every step, and seven
+        assert scores[True] == pytest.approx(8 * lifted_fashion.STEPS, rel=1e-5)
+        assert scores[True] - scores[False] == pytest.approx(lifted_fashion.STEPS, rel=1e-5)
+    else:
+        assert scores[True] - scores[False] > 0
