@@ -1,6 +1,8 @@
 """Experiments about users and many models: canaries that are examples, numbers of models, noise for users."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +10,14 @@ from scipy.stats import beta, ks_2samp, norm
 
 from coalmine import ExamplePoisson, claim
 from coalmine._random import stream
-from coalmine.papers.user_level import lifted_canaries, lifted_debug, lifted_fashion
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.user_level import lifted_canaries, lifted_debug, lifted_fashion, mitigations
 from coalmine.papers.user_level.lifted_gaussian import at_once
 from coalmine.papers.user_level.mitigations import DELTA, WAYS, Way
 from coalmine.simulation import simulate_gaussian_mechanism
 
 CLASSES, PIXELS = 3, 4
+PUBLISHED = Path(__file__).parents[2] / "docs" / "papers" / "user-inference-secrets.json"
 
 
 @pytest.mark.parametrize("kind", ["mislabelled", "crafted"])
@@ -56,6 +60,18 @@ def test_the_noise_of_examples_is_accounted_for_users():
     noise = Way(cap=3, protection="example", epsilon=4.0).noise()
     assert claim(ExamplePoisson(1.0, 1, 3), noise_multiplier=noise, delta=DELTA).epsilon == pytest.approx(4.0, rel=2e-3)
     assert Way(protection="user").noise() == 0.0 and WAYS["nothing"].claim == "none"
+
+
+def test_the_published_exposures_are_described_as_the_code_describes_them(monkeypatch):
+    """Notes and checks, with the published means in the place of simulations."""
+    published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    means = {(row["place"]["way"], row["place"]["times"]): row["ours"] for row in published["rows"]}
+    done = {name: [[means[name, times]] for times in mitigations.TIMES] for name in WAYS}
+    monkeypatch.setattr(mitigations, "exposed", lambda seed: done)
+    found = mitigations.secrets(Ask(scale="full"))
+    assert list(found.notes) == published["notes"]
+    assert [check.text for check in found.checks] == [check["text"] for check in published["checks"]]
+    assert found.about["candidates"] == published["about"]["candidates"]
 
 
 def test_runs_that_are_simulated_together_have_the_same_law():
