@@ -1,6 +1,8 @@
 """Experiments about users and many models: canaries that are examples, numbers of models, noise for users."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,12 +10,14 @@ from scipy.stats import beta, ks_2samp, norm
 
 from coalmine import ExamplePoisson, claim
 from coalmine._random import stream
-from coalmine.papers.user_level import lifted_canaries, lifted_debug
+from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.user_level import lifted_canaries, lifted_debug, lifted_fashion, mitigations
 from coalmine.papers.user_level.lifted_gaussian import at_once
 from coalmine.papers.user_level.mitigations import DELTA, WAYS, Way
 from coalmine.simulation import simulate_gaussian_mechanism
 
 CLASSES, PIXELS = 3, 4
+PUBLISHED = Path(__file__).parents[2] / "docs" / "papers" / "user-inference-secrets.json"
 
 
 @pytest.mark.parametrize("kind", ["mislabelled", "crafted"])
@@ -58,6 +62,18 @@ def test_the_noise_of_examples_is_accounted_for_users():
     assert Way(protection="user").noise() == 0.0 and WAYS["nothing"].claim == "none"
 
 
+def test_the_published_exposures_are_described_as_the_code_describes_them(monkeypatch):
+    """Notes and checks, with the published means in the place of simulations."""
+    published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    means = {(row["place"]["way"], row["place"]["times"]): row["ours"] for row in published["rows"]}
+    done = {name: [[means[name, times]] for times in mitigations.TIMES] for name in WAYS}
+    monkeypatch.setattr(mitigations, "exposed", lambda seed: done)
+    found = mitigations.secrets(Ask(scale="full"))
+    assert list(found.notes) == published["notes"]
+    assert [check.text for check in found.checks] == [check["text"] for check in published["checks"]]
+    assert found.about["candidates"] == published["about"]["candidates"]
+
+
 def test_runs_that_are_simulated_together_have_the_same_law():
     """By Kolmogorov and Smirnov, of one canary and of whole runs; each fails by chance once in a million."""
     together = at_once(4, 1000, 60, 0.5, stream(0, "a test of runs together"))
@@ -65,3 +81,21 @@ def test_runs_that_are_simulated_together_have_the_same_law():
     assert together.shape == (1000, 4)
     assert ks_2samp(together[:, 0], np.array(alone)[:, 0]).pvalue > 1e-6
     assert ks_2samp(together.sum(axis=1), np.sum(alone, axis=1)).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("kind", ["mislabelled", "sphere"])
+def test_held_out_canaries_are_scored_where_one_canary_is_missing(kind, monkeypatch):
+    """Without noise, and with canaries that are all alike: models with and without differ by one canary, not by all of them."""
+    monkeypatch.setattr(lifted_fashion, "IMAGES", 30)
+    monkeypatch.setattr(lifted_fashion, "_noise", lambda: 0.0)
+    monkeypatch.setattr(lifted_fashion, "CLASSES", 2)
+    images, labels = np.full((60, PIXELS), 2.0, np.float32), np.zeros(60, np.int64)  # the wrong label is always 1
+    scores = {}
+    for took in (True, False):
+        job = lifted_fashion._Job("", kind, took, 0, 8, 0, None)
+        scores[took] = lifted_fashion._train(images, labels, job, str(took), 0)["known-others"].mean()
+    if kind == "mislabelled":  # eight canaries of norm 1 in every step, and seven
+        assert scores[True] == pytest.approx(8 * lifted_fashion.STEPS, rel=1e-5)
+        assert scores[True] - scores[False] == pytest.approx(lifted_fashion.STEPS, rel=1e-5)
+    else:
+        assert scores[True] - scores[False] > 0

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from coalmine import ExamplePoisson
 from coalmine._random import stream
+from coalmine.attacks.fine_tuning import _Private
 from coalmine.cli import app
 from coalmine.scores import Scores
 from coalmine.training import inference
@@ -49,6 +50,22 @@ def test_the_claim_of_examples_is_for_the_largest_user_who_might_have_joined(one
     setup.tuning()
     (pattern,) = asked
     assert isinstance(pattern, ExamplePoisson) and pattern.group_size == max(sizes)
+
+
+@pytest.mark.parametrize("protection", ["user", "example"])
+def test_private_training_does_not_depend_on_how_many_joined(protection, one_thread, monkeypatch):
+    """Rate, steps, noise and divisor are those of all who might have joined: a rate of those who did would tell about them."""
+    monkeypatch.setattr(inference, "claim", lambda pattern, **how: pattern)
+    config = read_config("infer-chat", [*SMALL, f"inference.protection={protection}", "mechanism.noise_multiplier=8.0"])
+    found = []
+    for joined in (2, 12):
+        setup = Setup(config, lambda *names: stream(3, *names))
+        vars(setup)["inserted"] = np.arange(len(setup.targets)) < joined
+        tuning, accounted, _ = setup.tuning()
+        batches = _Private([setup._windows(own) for own in setup.joined], tuning, setup.secret)
+        found.append((tuning, accounted, batches.rate, batches.rate * batches.expected))
+    assert found[0] == found[1] and found[0][1].rate == found[0][2]
+    assert found[0][0].units == pytest.approx(found[0][3] / found[0][2])
 
 
 def test_more_guesses_than_users_are_refused(tmp_path, one_thread):

@@ -192,11 +192,91 @@ def test_a_row_without_a_user_is_refused_or_counted(tmp_path, user):
         ([pa.table({"user": ["a"]})], "no column beside the key"),
         ([pa.table({"user": pa.array([], pa.string()), "t": pa.array([], pa.string())})], "nothing to group"),
         ([pa.table({"user": pa.array([[1]]), "t": ["x"]})], "keys must be text or whole numbers"),
+        ([pa.table({"user": [2.0**53, 2.0**53 + 2], "t": ["x", "y"]})], r"above 2\*\*53"),
+        ([pa.table({"user": [1.0, float("inf")], "t": ["x", "y"]})], r"above 2\*\*53"),
+        ([pa.table({"user": ["a"], "__user__": ["x"]})], "rename it"),
     ],
 )
 def test_bad_rows_are_answered(tmp_path, given, said):
     with pytest.raises(InputFileError, match=said):
         group_by_user(given, tmp_path / "out", user="user")
+
+
+@pytest.mark.parametrize(("by", "said"), [("user", "beside the key"), ("when", "beside the key"), ("l", "values are list")])
+def test_what_cannot_order_rows_is_said_before_anything_is_sorted(tmp_path, by, said):
+    given = pa.table({"user": ["a", "b"], "l": [[1], [2]], "t": ["x", "y"]})
+    with pytest.raises(InputFileError, match=said):
+        group_by_user(given, tmp_path / "out", user="user", order_by=by)
+    assert not (tmp_path / "out" / "parts").exists() or not list((tmp_path / "out" / "parts").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"user": "a", "t": "x"}, {"user": "b", "t": "y", "more": 1}], "column 'more'"),  # was left out and nothing said
+        ([{"user": "a", "t": "x"}, {"user": 1, "t": "y"}], "cannot be put into columns"),
+        ([{"user": "\ud800", "t": "x"}], "cannot be put into columns"),
+    ],
+)
+def test_rows_that_do_not_fit_together_are_answered(tmp_path, rows, said):
+    with pytest.raises(ValueError, match=said):
+        group_by_user(rows, tmp_path / "out", user="user")
+
+
+@pytest.mark.parametrize("name", ["open.csv", "open.csv.gz"])
+def test_a_quotation_mark_that_is_never_closed_swallows_no_rows(tmp_path, name):
+    """The rows after it, of other users, would become one text of this user."""
+    whole = 'user,text\na,"two\nlines"\nb,"and a ""word""\n"\n'
+    for text, right in ((whole, True), (whole + 'c,"never\nd,closed\n', False)):
+        path = tmp_path / str(right) / name
+        path.parent.mkdir()
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+        if right:
+            group_by_user(path, tmp_path / "out", user="user")
+            assert open_grouped(tmp_path / "out").texts_of("b") == ('and a "word"\n',)
+            continue
+        with pytest.raises(InputFileError, match="never closed"):
+            group_by_user(path, tmp_path / "not", user="user")
+
+
+def test_streams_of_arrow_are_read_and_a_list_of_json_is_named(tmp_path):
+    table = pa.table({"user": ["a", "b"], "t": ["x", "y"]})
+    with pa.ipc.new_stream(str(tmp_path / "stream.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    assert group_by_user(tmp_path / "stream.arrow", tmp_path / "out", user="user").users == 2
+    (tmp_path / "list.json").write_text('[{"user": "a", "t": "x"}]')
+    with pytest.raises(InputFileError, match="one object a line"):
+        group_by_user(tmp_path / "list.json", tmp_path / "not", user="user")
+
+
+def test_a_refused_grouping_can_be_called_again_with_other_options(tmp_path):
+    """A row without a user stops the first call; the second, which drops such rows, is not refused as another one."""
+    path = tmp_path / "rows.csv"
+    path.write_text("user,t\na,x\n,y\n")
+    with pytest.raises(InputFileError, match="is empty"):
+        group_by_user(path, tmp_path / "out", user="user")
+    group_by_user(path, tmp_path / "out", user="user", missing_key="drop")
+    group_by_user(path, tmp_path / "at once", user="user", missing_key="drop")
+    assert contents(tmp_path / "out") == contents(tmp_path / "at once")
+
+
+def test_rows_in_memory_are_not_taken_for_those_of_another_call(tmp_path):
+    group_by_user([{"user": "a", "t": "x"}], tmp_path / "out", user="user")
+    with pytest.raises(InputFileError, match="cannot be compared"):
+        group_by_user([{"user": "b", "t": "y"}], tmp_path / "out", user="user")
+    assert list(open_grouped(tmp_path / "out").users) == ["a"]
+
+
+@pytest.mark.parametrize("name", ["bucket-0000.arrow", "index.arrow", "manifest.json"])
+def test_a_damaged_store_is_not_called_finished(table, tmp_path, name):
+    group_by_user(table, tmp_path / "out", user="user", buckets=1)
+    path = tmp_path / "out" / name
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputFileError, match="is damaged"):
+        group_by_user(table, tmp_path / "out", user="user", buckets=1)
+    with pytest.raises(InputFileError, match=name):
+        open_grouped(tmp_path / "out", text="text").texts_of("giant")
 
 
 def test_other_inputs_or_options_are_refused(table, tmp_path):

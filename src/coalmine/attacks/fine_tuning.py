@@ -41,6 +41,7 @@ class Tuning:
     noise_multiplier: float = 0.0
     clip_norm: float = 1.0
     weight_decay: float = 0.0
+    units: float | None = None  # windows or users that were expected before any coin; None: those there are
 
     def __post_init__(self) -> None:
         _validate.one_of("protection", self.protection, PROTECTIONS)
@@ -138,7 +139,8 @@ class _Private:
         by_user = tuning.protection == "user"
         self.units = users if by_user else list(np.concatenate(users)[:, None, :])
         self.tuning, self.secret = tuning, secret
-        self.rate = min(tuning.batch_size / max(len(self.units), 1), 1.0)
+        self.expected = max(len(self.units), 1) if tuning.units is None else tuning.units
+        self.rate = min(tuning.batch_size / self.expected, 1.0)
 
     def __call__(self, model: Model, flat: FlatModule, step: int) -> list[Tensor]:
         total = [torch.zeros_like(parameter) for parameter in flat.parameters]
@@ -149,9 +151,9 @@ class _Private:
             for summed, part in zip(total, found, strict=True):
                 summed.add_(part, alpha=factor)
         rng, scale = self.secret("noise", step), self.tuning.noise_multiplier * self.tuning.clip_norm
-        expected = self.rate * len(self.units)
         return [
-            (summed + torch.from_numpy(rng.standard_normal(tuple(summed.shape), np.float32)) * scale) / expected
+            (summed + torch.from_numpy(rng.standard_normal(tuple(summed.shape), np.float32)) * scale)
+            / (self.rate * self.expected)
             for summed in total
         ]
 

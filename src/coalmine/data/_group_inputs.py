@@ -4,7 +4,7 @@
     .csv .tsv .txt, also .gz                            pyarrow.csv, in blocks; the key is text as it stands in the file
     .parquet                                            pyarrow.parquet, in batches of row groups
     .jsonl .ndjson .json (one object a line), also .gz  pyarrow.json, in blocks
-    .arrow .feather                                     pyarrow.ipc, batch by batch
+    .arrow .feather                                     pyarrow.ipc, batch by batch; files and streams
     tables with the Arrow interface, Hugging Face data sets, iterables of dictionaries or batches      one after the other
 
 A key is text or a whole number in every row; 1 and "1" do not mix. Other columns keep their types, without dictionaries.
@@ -29,6 +29,8 @@ _BLOCK = 8 << 20  # bytes of a block of csv or JSON
 _TEXTS = (".csv", ".tsv", ".txt")
 _JSONS = (".jsonl", ".ndjson", ".json")
 _ARROWS = (".arrow", ".feather")
+_COMPRESSED = (".gz", ".zst", ".bz2")
+_WHOLE = 2.0**53  # above it floating point leaves out whole numbers
 KEY = "__user__"  # the column of the key while rows are sorted
 
 
@@ -40,6 +42,7 @@ class Keyed:
     key: Callable[[Any], Any] | None
     columns: Sequence[str] | None
     missing_key: str
+    order_by: str | None = None
     dropped: int = 0
     kind: str | None = None  # "text" or "whole number"
     schema: Any = None
@@ -66,6 +69,8 @@ class Keyed:
         for name in [each for each in (self.user, *(self.columns or ())) if each is not None]:
             if name not in names:
                 raise InputFileError(f"{self._where} has no column {name!r}; found {', '.join(map(repr, names))}.")
+        if KEY in names:
+            raise InputFileError(f"{self._where} has a column {KEY!r}, a name that is used here; rename it.")
         found = batch.column(self.user) if self.key is None else self.key(batch)
         keys, kind = self._keys(pa, found, batch.num_rows, row)
         if self.kind not in (None, kind):
@@ -79,6 +84,7 @@ class Keyed:
         others = [name for name in (self.columns or names) if name != self.user]
         arrays = [_plain(pa, batch.column(name)) for name in others]
         self._same_schema(pa, others, arrays)
+        self._can_order(pa)
         made = pa.RecordBatch.from_arrays([keys, *self._ordered(others, arrays)], names=[KEY, *self.schema.names])
         return made.filter(keys.is_valid()) if keys.null_count else made
 
@@ -90,9 +96,14 @@ class Keyed:
             raise ValueError(f"key= gave {len(keys)} keys for {rows} rows; it must give one for each.")
         kind, types = "text", pa.types
         if types.is_floating(keys.type):  # whole numbers with holes, as data frames write them
-            values = keys.to_numpy(zero_copy_only=False)
+            values = keys.to_numpy(zero_copy_only=False).astype(np.float64)
             if not np.all(np.isnan(values) | (values == np.floor(values))):
                 raise InputFileError(f"{self._where}: keys must be text or whole numbers; found fractions in {self._column}.")
+            if np.any(np.abs(values) > _WHOLE):
+                raise InputFileError(
+                    f"{self._where}: {self._column} has floating-point numbers above 2**53, where different keys become one. "
+                    "Save it as whole numbers or text."
+                )
             keys = pa.array(values, from_pandas=True).cast(pa.int64())
         if types.is_null(keys.type):
             kind, keys = self.kind or "text", keys.cast(pa.string())
@@ -143,6 +154,19 @@ class Keyed:
             here, there = (", ".join(f"{each.name}: {each.type}" for each in schema) for schema in (found, self.schema))
             raise InputFileError(f"{self._where} has the columns {here}, but {first} has {there}. Make them the same.")
 
+    def _can_order(self, pa: Any) -> None:
+        """Before anything is written: whether rows can be sorted by this column."""
+        if self.order_by is None:
+            return
+        if self.order_by not in self.schema.names:
+            said = ", ".join(map(repr, self.schema.names))
+            raise InputFileError(
+                f"{self._where}: rows cannot be ordered by {self.order_by!r}; columns beside the key are {said}."
+            )
+        kind = self.schema.field(self.order_by).type
+        if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            raise InputFileError(f"{self._where}: rows cannot be ordered by {self.order_by!r}, whose values are {kind}.")
+
     def _ordered(self, names: list[str], arrays: list[Any]) -> list[Any]:
         return [arrays[names.index(name)] for name in self.schema.names]
 
@@ -154,7 +178,7 @@ def read_batches(source: Any, user: str | None, where: str) -> Iterator[Any]:
         yield from _batches_of(pa, source, where)
         return
     path = existing(source, what="data to group: csv, parquet, JSON lines or Arrow")
-    ending = next((each for each in reversed(path.suffixes) if each.lower() not in (".gz", ".zst", ".bz2")), "").lower()
+    ending = next((each for each in reversed(path.suffixes) if each.lower() not in _COMPRESSED), "").lower()
     readers = {
         **dict.fromkeys(_TEXTS, _csv),
         **dict.fromkeys(_JSONS, _json),
@@ -181,7 +205,7 @@ def uncompressed_bytes(inputs: Sequence[Any], user: str | None) -> int | None:
         if path.suffix.lower() == ".parquet":
             total += _parquet_bytes(path, user)
         else:
-            total += path.stat().st_size * (5 if path.suffix.lower() in (".gz", ".zst", ".bz2") else 1)
+            total += path.stat().st_size * (5 if path.suffix.lower() in _COMPRESSED else 1)
     return total
 
 
@@ -210,12 +234,36 @@ def _csv(pa: Any, path: Path, user: str | None) -> Iterator[Any]:
     )
     if wrong := [each.name for each in reader.schema if pa.types.is_binary(each.type)]:
         raise InputFileError(f"{path.name}: column {wrong[0]!r} holds bytes that are not UTF-8. Save the file as UTF-8.")
-    yield from reader
+    last = None
+    for batch in reader:
+        last = batch if batch.num_rows else last
+        yield batch
+    if last is not None and _unclosed(pa, last, path):
+        raise InputFileError(
+            f"{path.name}: a quotation mark is opened and never closed; all rows after it are one value. "
+            f"It begins {str(last.column(last.num_columns - 1)[-1])[:40]!r}."
+        )
+
+
+def _unclosed(pa: Any, last: Any, path: Path) -> bool:
+    """Whether the file ends within quotation marks, which the reader takes for their end."""
+    if "\n" not in str(last.column(last.num_columns - 1)[-1]):
+        return False
+    end = b""
+    with pa.input_stream(str(path), compression="detect") as file:
+        if path.suffix.lower() not in _COMPRESSED:
+            file.seek(max(path.stat().st_size - 1024, 0))
+        while block := file.read(_BLOCK):
+            end = (end + block)[-1024:].rstrip(b"\r\n \t")
+    return not end.endswith(b'"')
 
 
 def _json(pa: Any, path: Path, user: str | None) -> Iterator[Any]:
     import pyarrow.json
 
+    with pa.input_stream(str(path), compression="detect") as file:
+        if file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+            raise InputFileError(f"{path.name} is one JSON list; JSON lines are read here, one object a line.")
     options = pyarrow.json.ReadOptions(block_size=_BLOCK, use_threads=False)
     yield from pyarrow.json.open_json(pa.input_stream(str(path), compression="detect"), read_options=options)
 
@@ -232,7 +280,12 @@ def _parquet(pa: Any, path: Path, user: str | None) -> Iterator[Any]:
 
 
 def _ipc(pa: Any, path: Path, user: str | None) -> Iterator[Any]:
-    reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    mapped = pa.memory_map(str(path))
+    if mapped.read(6) != b"ARROW1":  # the stream format, as Hugging Face writes it
+        mapped.seek(0)
+        yield from pa.ipc.open_stream(mapped)
+        return
+    reader = pa.ipc.open_file(mapped)
     for number in range(reader.num_record_batches):
         yield reader.get_batch(number)
 
@@ -256,9 +309,12 @@ def _batches_of(pa: Any, source: Any, where: str) -> Iterator[Any]:
 
 
 def _of_dictionaries(pa: Any, rows: list[Mapping[str, Any]], where: str) -> list[Any]:
+    known = rows[0].keys()
+    if more := next((set(row) - known for row in rows if not row.keys() <= known), None):
+        raise ValueError(f"{where}: a row has a column {min(map(str, more))!r}, which the rows before it do not have.")
     try:
         return list(pa.Table.from_pylist([dict(row) for row in rows]).to_batches())
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, UnicodeError) as error:
         raise ValueError(f"{where}: rows cannot be put into columns: {error}") from None
 
 

@@ -21,8 +21,8 @@ from coalmine import _validate
 from coalmine.contracts import IndexArray
 from coalmine.data._files import broken
 from coalmine.data._group_buckets import OUT_ROWS
+from coalmine.data._group_manifest import describe, read_manifest
 from coalmine.data.dataset import Examples, Federated, FederatedDataset, Rows
-from coalmine.data.grouping import describe, read_manifest
 from coalmine.data.texts import FederatedTexts, Texts
 from coalmine.data.users import IndexedUsers, UserIndex, arrow
 from coalmine.errors import InputFileError

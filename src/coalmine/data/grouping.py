@@ -16,42 +16,25 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from coalmine import _validate
 from coalmine.data._group_buckets import HASH, SortBucket, settle, write_durably, write_parts
 from coalmine.data._group_inputs import Keyed, uncompressed_bytes
+from coalmine.data._group_manifest import SCHEMA, check_files, read_manifest
+from coalmine.data._group_manifest import GroupedInfo as GroupedInfo
+from coalmine.data._group_manifest import read_info as read_info
 from coalmine.data.users import INDEX_ROWS, arrow
 from coalmine.errors import InputFileError
 from coalmine.workers import Workers
 
-SCHEMA = "coalmine-grouped/1"
 MOST_BUCKETS = 1024  # files that are open at once
 _UNKNOWN = 64  # buckets where nobody knows the size of the data
 _LARGEST = 1 << 30  # bytes of a bucket: texts of 2 GB do not fit into one Arrow column
 _AT_ONCE = 1 << 20  # users whose part of the index is sorted at once
+_LEFT = ("lock", "begun.json", "parts", "progress", "bucket-", "index.arrow", "manifest.json.part")  # by a stopped build
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-
-
-@dataclass(frozen=True)
-class GroupedInfo:
-    """What a store of grouped data holds."""
-
-    path: Path
-    users: int
-    rows: int
-    buckets: int
-    columns: dict[str, str]  # name to type
-    dropped: dict[str, int]  # rows that were left out, by reason
-
-    def __str__(self) -> str:
-        lost = ", ".join(f"{count:,} rows: {reason.replace('_', ' ')}" for reason, count in self.dropped.items() if count)
-        text = f"{self.path}: {self.users:,} users, {self.rows:,} rows in {self.buckets} buckets"
-        return text + (f"; left out: {lost}" if lost else "")
 
 
 def group_by_user(
@@ -74,8 +57,8 @@ def group_by_user(
 
     `inputs` is a file or a list of files (csv, parquet, JSON lines, Arrow), a table, a Hugging Face data set, or an iterable of
     dictionaries or Arrow batches. The user of a row is the column `user`, or what the function `key` gives for an Arrow
-    batch. Rows without a user are refused, or left out and counted. Called again after an interruption it goes on; the files
-    depend on the data and on these arguments, except `workers`.
+    batch. Rows without a user are refused, or left out and counted. Called again after an interruption it goes on, with rows
+    from memory from the beginning; the files depend on the data and on these arguments, except `workers`.
 
     Args:
         inputs: Files, a table, a data set, or rows.
@@ -105,7 +88,7 @@ def group_by_user(
     if count > MOST_BUCKETS:
         raise ValueError(f"buckets={count} is not allowed: at most {MOST_BUCKETS} files can be open at once.")
     folder = Path(out)
-    keyed = Keyed(user, key, None if columns is None else _with(columns, order_by), missing_key)
+    keyed = Keyed(user, key, None if columns is None else _with(columns, order_by), missing_key, order_by)
     options: dict[str, Any] = {
         "user": user,
         "key": None if key is None else getattr(key, "__qualname__", "a function"),
@@ -121,7 +104,7 @@ def group_by_user(
     begun = {"schema": SCHEMA, "hash": HASH, "inputs": [_about(each) for each in given], "options": options}
     with _disk(folder, given, user), _locked(folder):
         if (folder / "manifest.json").is_file():
-            _same(folder, begun, json.loads((folder / "manifest.json").read_bytes()))
+            _same_files(folder, begun)
         else:
             _same_beginning(folder, begun)
             rows = _first_pass(folder, keyed, given, count, budget)
@@ -133,28 +116,6 @@ def group_by_user(
             shutil.rmtree(folder / leftover, ignore_errors=True)
         (folder / "begun.json").unlink(missing_ok=True)
     return read_info(folder)
-
-
-def read_manifest(path: str | Path) -> dict[str, Any]:
-    """What a finished store says about itself."""
-    folder = Path(path)
-    if not (folder / "manifest.json").is_file():
-        said = "was not finished: call group_by_user again" if (folder / "begun.json").is_file() else "is no grouped data"
-        raise InputFileError(f"{str(folder)!r} {said}. `coalmine group IN... --user COLUMN --out DIR` writes such a folder.")
-    try:
-        manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
-        schema = manifest["schema"]
-    except (ValueError, KeyError, TypeError):
-        raise InputFileError(f"{str(folder / 'manifest.json')!r} is damaged. Group the data again.") from None
-    if schema != SCHEMA:
-        raise InputFileError(f"{str(folder)!r} was written in the layout {schema!r}; this version reads {SCHEMA!r}.")
-    return manifest
-
-
-def read_info(path: str | Path) -> GroupedInfo:
-    """What a finished store holds."""
-    said = read_manifest(path)
-    return GroupedInfo(Path(path), said["users"], said["rows"], said["buckets"], said["columns"], said["dropped"])
 
 
 def parse_bytes(memory: str | int) -> int:
@@ -304,27 +265,53 @@ def _same(folder: Path, begun: dict[str, Any], found: dict[str, Any]) -> None:
         )
 
 
+def _unknown(begun: dict[str, Any]) -> bool:
+    """Whether nothing tells that inputs are the same: of files name, size and time do, of rows and functions in memory not."""
+    return begun["options"]["key"] is not None or any("bytes" not in each for each in begun["inputs"])
+
+
+def _same_files(folder: Path, begun: dict[str, Any]) -> None:
+    """Nothing to do for a finished store of these inputs, whose files are as they were written."""
+    _same(folder, begun, read_manifest(folder))
+    if _unknown(begun):
+        raise InputFileError(
+            f"{str(folder)!r} holds groups already, and rows or a function in memory cannot be compared with what they were "
+            "made of. Name another folder, or remove it."
+        )
+    check_files(folder)
+
+
 def _same_beginning(folder: Path, begun: dict[str, Any]) -> None:
+    """What is continued has these inputs and options; what has not finished its first pass begins again, with any."""
     path = folder / "begun.json"
-    if path.is_file():
+    if path.is_file() and (folder / "progress" / "pass1.json").is_file():
         _same(folder, begun, json.loads(path.read_bytes()))
-    else:
-        if strange := sorted(each.name for each in folder.iterdir() if each.name not in ("lock", "begun.json.part")):
-            raise InputFileError(f"{str(folder)!r} is not empty ({strange[0]!r}). Name a new folder for the groups.")
-        write_durably(path, json.dumps(begun).encode())
+        if not _unknown(begun):
+            return
+    left = _LEFT if path.is_file() else ("lock", "begun.json.part")
+    if strange := sorted(each.name for each in folder.iterdir() if not each.name.startswith(left)):
+        raise InputFileError(f"{str(folder)!r} is not empty ({strange[0]!r}). Name a new folder for the groups.")
+    shutil.rmtree(folder / "progress", ignore_errors=True)
+    for bucket in folder.glob("bucket-*"):
+        bucket.unlink()
+    write_durably(path, json.dumps(begun).encode())
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One process at a time; the lock ends with the process."""
+    if folder.exists() and not folder.is_dir():
+        raise InputFileError(f"{str(folder)!r} is a file. Name a new folder for the groups.")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputFileError(f"another process is grouping into {str(folder)!r}; wait for it, or stop it.") from None
-        yield
-        (folder / "lock").unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            (folder / "lock").unlink(missing_ok=True)
 
 
 @contextmanager
@@ -340,11 +327,3 @@ def _disk(folder: Path, given: list[Any], user: str | None) -> Iterator[None]:
         raise InputFileError(
             f"the disk of {str(folder)!r} is full; grouping needs {need}. What is there stays: free space and call it again."
         ) from None
-
-
-def describe(values: Any) -> dict[str, float]:
-    """Quantiles and mean of numbers, for `coalmine group --stats`."""
-    if not len(values):
-        return {}
-    named = {"smallest": 0, "p10": 0.1, "median": 0.5, "p90": 0.9, "p99": 0.99, "largest": 1}
-    return {**{name: float(np.quantile(values, share)) for name, share in named.items()}, "mean": float(np.mean(values))}

@@ -175,8 +175,11 @@ class Setup:
     def tuning(self) -> tuple[Tuning, Claim | None, int]:
         """(how to fine-tune, the claim that it makes for a user, steps of an epoch)."""
         o, client, privacy = self.options, self.config.client, self.config.privacy
-        sizes = [len(self._windows(own)) for own in self.joined]
-        units = len(sizes) if o.protection == "user" else sum(sizes)
+        if o.protection == "none":
+            units: float = sum(len(self._windows(own)) for own in self.joined)
+        else:  # of anybody who might have joined: rate and steps that depended on the coins would tell about them
+            sizes = [len(self._windows(target.training)) for target in self.targets]
+            units = (len(sizes) if o.protection == "user" else sum(sizes)) / 2
         batch = float(units if client.batch_size == "all" else min(client.batch_size, units))
         per_epoch = max(round(units / batch), 1)
         steps = max(1, round(o.epochs * per_epoch))
@@ -184,14 +187,14 @@ class Setup:
             return Tuning(client.learning_rate, batch, steps), None, per_epoch
         rate = batch / units
         pattern: Poisson | ExamplePoisson = Poisson(rate, steps)
-        if o.protection == "example":  # of anybody who might have joined, whatever the coins say
-            pattern = ExamplePoisson(rate, steps, max(len(self._windows(target.training)) for target in self.targets))
+        if o.protection == "example":
+            pattern = ExamplePoisson(rate, steps, max(sizes))
         noise = float(self.config.mechanism.options["noise_multiplier"])
         if o.epsilon is not None:
             noise = calibrate_noise(pattern, epsilon=o.epsilon, delta=privacy.delta)
         stated = claim(pattern, noise_multiplier=noise, delta=privacy.delta)
         clip = self.config.mechanism.clip_norm or 1.0
-        return Tuning(client.learning_rate, batch, steps, o.protection, noise, clip), stated, per_epoch
+        return Tuning(client.learning_rate, batch, steps, o.protection, noise, clip, units=units), stated, per_epoch
 
 
 def infer(config: Config, out: str | Path, *, secret_seed: int | None = None, quiet: bool = False) -> InferenceResult:
