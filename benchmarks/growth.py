@@ -62,7 +62,7 @@ def cohorts(clients: int, rounds: int) -> list[str]:
     return ["participation.pattern=fixed-size", f"participation.cohort_size={clients}", f"participation.rounds={rounds}"]
 
 
-def dimension(dim: int, clients: int, audit: int, rounds: int = 3) -> dict:
+def dimension(dim: int, clients: int, audit: int) -> dict:
     """Whole rounds with audit and checkpoint in one process; with `audit` 0, the same without canaries."""
     from coalmine import training
     from coalmine.training.config import read_config
@@ -82,7 +82,7 @@ def dimension(dim: int, clients: int, audit: int, rounds: int = 3) -> dict:
     if hasattr(Workers, "fold"):
         Timed.fold = fold
     warm()
-    canaries = POOL if dim < 10**7 else 20  # of a short run most pass as full vectors, which takes long
+    rounds, canaries = (3, POOL if dim < 10**7 else 20) if dim < 10**8 else (2, 6)  # most pass as full vectors, one by one
     changes = [*sized(dim), *cohorts(clients, rounds), f"canaries.pool={canaries if audit else 0}", "audit.unused_rows=1000"]
     started, before = time.process_time(), resident()
     with tempfile.TemporaryDirectory() as folder:

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import fft
 
 from coalmine.conformance.check import BLOCK, Memory, Round
+from coalmine.conformance.long_transform import add_power, is_long
 from coalmine.contracts import Array
 
 
@@ -43,8 +44,10 @@ def observe(memory: Memory, seen: Round) -> None:
     memory["rounds"] += [1, shaped is not None]
     if shaped is None:
         return
+    if is_long(scaled.size):
+        add_power(memory["power"], scaled)
+        return
     transformed = fft.rfft(scaled, overwrite_x=True)
-    del scaled
     for start in range(0, transformed.size, BLOCK):
         part = transformed[start : start + BLOCK]
         memory["power"][start : start + BLOCK] += part.real**2 + part.imag**2
