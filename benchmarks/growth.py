@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from functools import partial
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def cohorts(clients: int, rounds: int) -> list[str]:
     return ["participation.pattern=fixed-size", f"participation.cohort_size={clients}", f"participation.rounds={rounds}"]
 
 
-def dimension(dim: int, clients: int, audit: int, rounds: int = 3) -> dict:
+def dimension(dim: int, clients: int, audit: int) -> dict:
     """Whole rounds with audit and checkpoint in one process; with `audit` 0, the same without canaries."""
     from coalmine import training
     from coalmine.training.config import read_config
@@ -82,7 +83,7 @@ def dimension(dim: int, clients: int, audit: int, rounds: int = 3) -> dict:
     if hasattr(Workers, "fold"):
         Timed.fold = fold
     warm()
-    canaries = POOL if dim < 10**7 else 20  # of a short run most pass as full vectors, which takes long
+    rounds, canaries = (3, POOL if dim < 10**7 else 20) if dim < 10**8 else (2, 6)  # most pass as full vectors, one by one
     changes = [*sized(dim), *cohorts(clients, rounds), f"canaries.pool={canaries if audit else 0}", "audit.unused_rows=1000"]
     started, before = time.process_time(), resident()
     with tempfile.TemporaryDirectory() as folder:
@@ -224,6 +225,59 @@ def rounds(count: int, sampled: int) -> dict:
         "views_and_tests_at_the_end": ended - concluded,
         "megabytes": peak.most - before,
     }
+
+
+def running(count: int, sampled: int) -> dict:
+    """The running numbers alone, with 200 scores a round: epsilon measured so far, and the claim for canaries so far.
+
+    Rows are not made: scores are random. It runs with the layout before and after the redrawn audit.
+    """
+    from types import SimpleNamespace
+
+    import numpy as np
+
+    from coalmine.participation import Once, Poisson
+
+    pattern = Poisson(0.02, count) if sampled else Once()
+    after = _running_before(pattern, count) if find_spec("coalmine.watch") is not None else _running_now(pattern, count)
+    rng, spent = np.random.default_rng(0), []
+    for number in range(count):
+        began, scores = time.process_time(), rng.standard_normal(POOL)
+        after(SimpleNamespace(number=number), scores)
+        spent.append(time.process_time() - began)
+    tenth = max(1, count // 10)
+    return {"per_round": sum(spent) / count, "per_round_of_the_last_tenth": sum(spent[-tenth:]) / tenth}
+
+
+def _running_before(pattern, count):
+    from types import SimpleNamespace as Some
+
+    from coalmine.watch import Running
+
+    watch = Some(running_scores_of=lambda number, scores: scores, running_scores=lambda directory: None)
+    told = Some(audit=Some(confidence=0.95), privacy=Some(delta=1e-5))
+    job = Some(plants=Some(planting=Some(pattern=pattern), replace=False), rounds=count, noise_multiplier=1.0)
+    made = Running(told, job, watch, None)
+    return made.after
+
+
+def _running_now(pattern, count):
+    from types import SimpleNamespace as Some
+
+    from coalmine.audit.observe import RunningEpsilon
+    from coalmine.audit.spec import AuditSpec
+    from coalmine.canaries.schedule import Schedule
+    from coalmine.contracts import Clip, Description, Noise
+    from coalmine.views import Weighted
+
+    schedule = Schedule.draw(pattern, pool=POOL, rounds=count, secret_seed=1)
+    recorder = Some(
+        setup=Some(schedule=schedule, replace=False),
+        running_scores=lambda record, white: (),
+        running_scores_of=lambda number, scores, white: Weighted.equally(scores),
+    )
+    made = RunningEpsilon(AuditSpec(delta=1e-5), Description(Clip(1.0), Noise(1.0, 1.0)), recorder, None)
+    return lambda finished, scores: made.after(finished.number, scores)
 
 
 def pool(count: int) -> dict:
@@ -371,6 +425,7 @@ def cases(asked: argparse.Namespace) -> list[tuple]:
     found += [
         ("rounds", (count, sampled), count <= 1000) for count in counts for sampled in (0, 1) if not sampled or count <= 1000
     ]
+    found += [("running", (count, sampled), True) for count in (300, 3000) for sampled in (0, 1)]
     found += [("pieces", (dim,), False) for dim in dims if dim >= 10**6]
     found += [("pool", (count,), True) for count in (100, 1000, 10_000, 100_000)]
     found += [("simulate", (count,), count != 20_000) for count in (1000, 8000, 20_000, 100_000)]

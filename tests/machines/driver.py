@@ -37,6 +37,28 @@ class Slow:
         time.sleep(0.4)
         return number * number
 
+    def nothing(self, number):
+        return Squares()
+
+    def fold(self, total, number):
+        total.sum += self(number)
+        return -number
+
+
+class Squares:
+    """A sum, and of how many others it was made."""
+
+    sum = merged = 0
+
+    def merge(self, other):
+        self.sum, self.merged = self.sum + other.sum, self.merged + 1
+
+
+def folded(workers):
+    """Results, their sum, and of how many sums it was made."""
+    total = Squares()
+    return [workers.fold(range(12), total), int(total.sum), total.merged]
+
 
 def refused(call):
     try:
@@ -68,9 +90,12 @@ def main(out):
     ray_engine.versions = right
     log = out / "log"
     with ray_engine.RayWorkers(2, Slow(str(log))) as workers:
+        found["squares"] = [int(np.int64(each)) for each in workers.map(range(4))]
+        found["whole"] = folded(workers)
+        log.unlink()
         killer = threading.Thread(target=end, args=(cluster, second, log))
         killer.start()
-        found["squares"] = [int(np.int64(each)) for each in workers.map(range(12))]
+        found["killed"] = folded(workers)
         killer.join()
     found["begun"] = [line.split() for line in log.read_text().splitlines()]
     found["left"] = alive_in_the_end()

@@ -12,6 +12,7 @@ from coalmine.training.config import read_config
 
 pytest.importorskip("ray")
 DRIVER = Path(__file__).with_name("driver.py")
+SQUARES = sum(number * number for number in range(12))
 SHORT = ["participation.epochs=1", "participation.rounds=6", "canaries.pool=60", "run.reference=false", "run.workers=1"]
 
 
@@ -42,10 +43,16 @@ def test_another_version_on_a_node_is_one_message(tried):
     assert "numpy" in tried[1]["versions"] and "(here: 1.0)" in tried[1]["versions"]
 
 
-def test_the_tasks_of_a_node_that_dies_are_done_again(tried):
-    found = tried[1]
-    assert found["squares"] == [number * number for number in range(12)]
-    assert found["left"] == 1
-    nodes = {node for _, node in found["begun"]}
-    assert len(nodes) == 2
-    assert len(found["begun"]) > 12, "what the dead node had begun was begun again"
+def test_a_worker_hands_over_one_sum_however_many_tasks_it_had(tried):
+    assert tried[1]["squares"] == [number * number for number in range(4)]
+    assert tried[1]["whole"] == [[-number for number in range(12)], SQUARES, 2]
+
+
+def test_the_tasks_of_a_node_that_dies_are_done_again_and_count_once(tried):
+    results, total, sums = tried[1]["killed"]
+    assert (results, total) == ([-number for number in range(12)], SQUARES)
+    assert sums == 1, "the sum of the dead node is gone, and its tasks are in that of the other"
+    assert tried[1]["left"] == 1
+    begun = tried[1]["begun"]
+    assert len({node for _, node in begun}) == 2
+    assert len(begun) > 12, "what the dead node had begun was begun again"

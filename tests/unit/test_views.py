@@ -337,3 +337,10 @@ def test_every_view_is_listed_and_says_what_it_sees():
     assert all(kind.key == key and kind.adversary for key, kind in VIEWS.items())
     assert WholeModel().needs == "model" and EveryStep().needs == "step"
     assert len({view.key for view in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("size", [2**16, 2**16 + 1, 99_991, 2**18 + 24])
+def test_the_norm_in_pieces_is_that_of_the_whole_to_the_last_bit(size):
+    vector = np.random.default_rng(size).standard_normal(size)
+    seen = project_row(TransformCanaries(size, 1, secret_seed=1), vector)
+    assert seen.norm == np.sqrt(np.square(vector).sum())

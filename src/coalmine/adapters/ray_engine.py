@@ -1,8 +1,9 @@
 """Our own training on the machines of a Ray cluster: actors in the place of worker processes.
 
 `run` is `coalmine.training.run` with actors that Ray spreads over its nodes. The job is put into Ray's object store once, the
-parameters once a round; sums are order-free, so that the result is the same, bit for bit, as on one machine. A node that dies
-takes its tasks with it, and they are done again elsewhere. `coalmine resume` goes on with such a run on one machine.
+parameters once a round; every actor adds up its own tasks and hands over one sum. Sums are order-free, so that the result is
+the same, bit for bit, as on one machine. A node that dies takes its sums with it, and their tasks are done again elsewhere.
+`coalmine resume` goes on with such a run on one machine.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import platform
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -52,11 +53,37 @@ class Actor:
     def do(self, task: Any, parameters: Any) -> tuple[bool, Any]:
         """One task; an error is an answer as well."""
         try:
-            if parameters is not None:
-                task = replace(task, parameters=np.array(parameters))  # what lies in the store cannot be written to
-            return True, self.job(task)
+            return True, self.job(_whole(task, parameters))
         except Exception as error:
             return False, error
+
+    def add(self, task: Any, parameters: Any, first: bool) -> tuple[bool, Any]:
+        """One task, whose sum is added to what this actor has since its first one; what is left of the result comes back."""
+        try:
+            task = _whole(task, parameters)
+            if first:
+                self.total = self.job.nothing(task)
+            return True, self.job.fold(self.total, task)
+        except Exception as error:
+            return False, error
+
+    def summed(self) -> Any:
+        """The sum of its tasks, which it does not keep."""
+        total, self.total = self.total, None
+        return total
+
+
+def _whole(task: Any, parameters: Any) -> Any:
+    """A task with its parameters; what lies in the store cannot be written to."""
+    return task if parameters is None else replace(task, parameters=np.array(parameters))
+
+
+@dataclass(eq=False)
+class _Member:
+    """An actor that has the job, and which tasks of the present call are in its sum."""
+
+    actor: Any
+    done: list[int] = field(default_factory=list)
 
 
 class RayWorkers:
@@ -64,7 +91,7 @@ class RayWorkers:
 
     def __init__(self, count: int, job: Any):
         self.count, self._job = count, job
-        self._ready: list[Any] = []  # actors that have the job
+        self._ready: list[_Member] = []
         self._starting: dict[Any, Any] = {}  # by what they will answer
 
     def __enter__(self) -> RayWorkers:
@@ -86,7 +113,7 @@ class RayWorkers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for actor in (*self._ready, *self._starting.values()):
+        for actor in (*(member.actor for member in self._ready), *self._starting.values()):
             ray.kill(actor)
         self._ready, self._starting = [], {}
 
@@ -104,41 +131,69 @@ class RayWorkers:
             raise CoalmineError(f"a worker could not start on a node of Ray: {said}. Install coalmine[ray] there.") from None
         compare_versions(theirs)
         actor.take.remote(self._stored)
-        self._ready.append(actor)
+        self._ready.append(_Member(actor))
 
     def map(self, tasks: Sequence[Any]) -> list[Any]:
         """The results of the tasks, in their order."""
+        return self._shared(tasks, None)
+
+    def fold(self, tasks: Sequence[Any], total: Any) -> list[Any]:
+        """The same for a job whose results are added up where they are made: one sum of every actor is added to `total`."""
+        return self._shared(tasks, total)
+
+    def _shared(self, tasks: Sequence[Any], total: Any) -> list[Any]:
         stored: dict[int, Any] = {}  # parameters, once however many tasks hold them
-        waiting, busy = deque(range(len(tasks))), dict[Any, tuple[Any, int]]()
+        waiting, busy = deque(range(len(tasks))), dict[Any, tuple[_Member, int]]()
         results, errors, deaths = dict[int, Any](), dict[int, BaseException](), 0
+        for member in self._ready:
+            member.done = []
         while waiting or busy:
-            idle = [actor for actor in self._ready if all(actor is not other for other, _ in busy.values())]
-            for actor, number in zip(idle, [*waiting], strict=False):
+            idle = [member for member in self._ready if all(member is not other for other, _ in busy.values())]
+            for member, number in zip(idle, [*waiting], strict=False):
                 waiting.popleft()
-                busy[actor.do.remote(*_parts(tasks[number], stored))] = actor, number
-            done, _ = ray.wait([*busy, *self._starting], num_returns=1)
+                busy[self._hand_over(member, _parts(tasks[number], stored), summed=total is not None)] = member, number
+                member.done.append(number)
+            lost, (done, _) = list[_Member](), ray.wait([*busy, *self._starting], num_returns=1)
             for answer in done:
                 if answer in self._starting:
                     self._welcome(answer)
                     continue
-                actor, number = busy.pop(answer)
+                member, number = busy.pop(answer)
                 try:
                     good, found = ray.get(answer)
                 except _GONE:
-                    deaths += 1
-                    waiting.appendleft(number)
-                    self._replace(actor, deaths)
+                    lost.append(member)
                     continue
                 (results if good else errors)[number] = found
+            if total is not None and not (waiting or busy or errors or lost):
+                lost = self._collect(total)
+            for member in lost:
+                deaths += 1
+                waiting.extendleft(reversed(member.done if total is not None else member.done[-1:]))
+                self._replace(member, deaths)
             if errors:  # what comes after the first of them is not needed any more
                 waiting = deque(number for number in waiting if number < min(errors))
         if errors:
             raise errors[min(errors)]
         return [results[number] for number in range(len(tasks))]
 
-    def _replace(self, gone: Any, deaths: int) -> None:
+    def _hand_over(self, member: _Member, parts: tuple[Any, Any], *, summed: bool) -> Any:
+        return member.actor.add.remote(*parts, not member.done) if summed else member.actor.do.remote(*parts)
+
+    def _collect(self, total: Any) -> list[_Member]:
+        """The sums of all actors, one after the other; returns those that died instead."""
+        lost, asked = list[_Member](), [(member, member.actor.summed.remote()) for member in self._ready if member.done]
+        for member, answer in asked:
+            try:
+                total.merge(ray.get(answer))
+                member.done = []
+            except _GONE:
+                lost.append(member)
+        return lost
+
+    def _replace(self, gone: _Member, deaths: int) -> None:
         """Another actor for one that died, where a processor is left for it: else it would wait for ever."""
-        self._ready = [actor for actor in self._ready if actor is not gone]
+        self._ready = [member for member in self._ready if member is not gone]
         if deaths >= _DEATHS:
             raise CoalmineError(
                 f"workers died {_DEATHS} times in one round, probably for lack of memory. What was finished is kept: "

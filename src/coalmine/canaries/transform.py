@@ -53,6 +53,7 @@ from coalmine.contracts import Array, Vector
 from coalmine.errors import NonFiniteError
 from coalmine.nulls import GaussianNull
 
+_PIECE = 1 << 15  # entries whose signs are unpacked at once, in the cache
 _LINES = 512  # preferred length of the strided side of the two-dimensional transform
 SIGNS_SLACK = math.log(3.18)  # P(sum of signs >= t) <= 3.18 P(normal of the same variance >= t): Bentkus & Dzindzalieta (2015)
 
@@ -165,7 +166,7 @@ class TransformCanaries(Pool):
         """... F D2 F D1 work, in place: signs, then transform, block by block."""
         for block in self._blocks:
             part = work[block.window]
-            part *= block.signs
+            block.sign(part)
             _in_place(fft.dctn, part.reshape(block.shape))
         return work
 
@@ -178,7 +179,7 @@ class TransformCanaries(Pool):
         work = np.zeros(self.dim, dtype=self._dtype)
         part = work[first.window].reshape(first.shape)
         np.multiply.outer(*(fft.idct(side, norm="ortho") for side in sides), out=part)
-        work[first.window] *= first.signs
+        first.sign(work[first.window])
         return self._inverse(work, self._blocks[:-1])
 
     def _inverse(self, work: Vector, blocks: Sequence[_Block] | None = None) -> Vector:
@@ -186,7 +187,7 @@ class TransformCanaries(Pool):
         for block in reversed(self._blocks if blocks is None else blocks):
             part = work[block.window]
             _in_place(fft.idctn, part.reshape(block.shape))
-            part *= block.signs
+            block.sign(part)
         return work
 
 
@@ -196,7 +197,15 @@ class _Block:
 
     window: slice
     shape: tuple[int, int]
-    signs: NDArray[np.int8] = field(repr=False)  # as secret as the seed
+    signs: NDArray[np.uint8] = field(repr=False)  # a bit each, 1 for minus; as secret as the seed
+
+    def sign(self, part: Vector) -> None:
+        """Random signs on all entries, in place: the highest bit of a float is its sign."""
+        whole = np.dtype(f"u{part.itemsize}")
+        numbers, highest = part.view(whole), whole.type(8 * part.itemsize - 1)
+        for start in range(0, part.size, _PIECE):
+            bits = np.unpackbits(self.signs[start // 8 : (start + _PIECE) // 8], count=min(_PIECE, part.size - start))
+            numbers[start : start + _PIECE] ^= bits.astype(whole) << highest
 
 
 def _blocks(dim: int, width: int, secret: Secret) -> tuple[_Block, ...]:
@@ -209,9 +218,8 @@ def _blocks(dim: int, width: int, secret: Secret) -> tuple[_Block, ...]:
     )
 
 
-def _signs(number: int, rng: np.random.Generator) -> NDArray[np.int8]:
-    bits = np.unpackbits(np.frombuffer(rng.bytes(-(-number // 8)), dtype=np.uint8), count=number).view(np.int8)
-    return 1 - 2 * bits
+def _signs(number: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    return np.frombuffer(rng.bytes(-(-number // 8)), dtype=np.uint8)
 
 
 def _in_place(transform: Callable[..., Vector], part: Vector) -> None:

@@ -4,6 +4,7 @@
     residual.py         from a round to its noise, made standard normal by the description
     by_round.py         numbers of every round in bounded memory
     totals.py           what several checks remember together
+    long_transform.py   the power of a long row of numbers
     laws.py             laws of the statistics under the description
     noise_scale.py      the standard deviation: in all, by round, by layer, by coordinate
     noise_blocks.py     of neighbouring coordinates in single rounds

@@ -19,6 +19,7 @@ from scipy import fft
 
 from coalmine.conformance import magnitudes
 from coalmine.conformance.check import BLOCK, Memory, Round
+from coalmine.conformance.long_transform import add_power, is_long
 from coalmine.contracts import Array
 
 
@@ -53,8 +54,10 @@ def observe(memory: Memory, seen: Round) -> None:
     if shaped is None:
         return
     _observe_magnitudes(memory, magnitudes.of_round(values, shaped.spread), seen.seen.round)
+    if is_long(scaled.size):
+        add_power(memory["power"], scaled)
+        return
     transformed = fft.rfft(scaled, overwrite_x=True)
-    del scaled
     for start in range(0, transformed.size, BLOCK):
         part = transformed[start : start + BLOCK]
         memory["power"][start : start + BLOCK] += part.real**2 + part.imag**2

@@ -65,7 +65,9 @@ class Trials:
             for vector, (count, unclipped) in zip((clients, canaries), counts, strict=False):
                 total.add_vector(vector, count=count, unclipped=unclipped)
             release, _ = self.mechanism.release(state, total, public, partial(self.secret, name))
+            del total
             made.append(release.vector.astype(np.float32))
+            del release
         return made[0], made[1]
 
     @property
