@@ -100,7 +100,7 @@ class GradientAudit:
             unclipped=count.unclipped,
             facts=facts,
         )
-        canaries = RoundCanaries(planted.indices, None, planted.part / denominator, planted.assigned)
+        canaries = RoundCanaries(planted.indices, None, planted.part / denominator, assigned=planted.assigned)
         public = Public(number, clip_norm, denominator)
         self.audit.observe(
             replace(

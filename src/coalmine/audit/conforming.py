@@ -63,7 +63,7 @@ def with_canaries(seen: Observed, recorder: Recorder) -> Observed:
     present = places[schedule.inserted[places]]
     own = canaries.project(np.asarray(seen.release.vector - seen.others))[present] / canaries.norm
     part = np.asarray(canaries.combine(present, own / canaries.norm), dtype=np.float64)
-    found = RoundCanaries(present, own / seen.releases, part, assigned, fitted=True)
+    found = RoundCanaries(present, own / seen.releases, part, assigned=assigned, fitted=True)
     return replace(seen, canaries=found)
 
 

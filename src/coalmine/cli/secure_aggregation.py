@@ -64,9 +64,7 @@ def shared_noise(noise: float, honest: int | None, survivors: int | None) -> tup
     """The noise multiplier in the sum where each client adds its share for `honest` ones, and `survivors` of them are in it;
     and what is to be said of it."""
     if honest is None:
-        if survivors is not None:
-            raise ValueError("--survivors needs --honest: the number of noises that the claim was made for.")
-        return noise
+        raise ValueError("--survivors needs --honest: the number of noises that the claim was made for.")
     honest = _validate.whole("honest", honest, least=1)
     there = honest if survivors is None else _validate.whole("survivors", survivors, least=1)
     few = f"fewer survivors than promised: {there} of {honest}; the claim is that of the survivors"

@@ -72,7 +72,7 @@ def plates(evidence: Evidence) -> Iterator[tuple[str, str, Callable[[], Drawing]
         yield (
             "gaps",
             "Who sees the canaries through this noise",
-            lambda: gaps(seen, float(mean) if drawable(mean) else None),
+            lambda: gaps(seen, float(mean) if mean is not None and drawable(mean) else None),
             "Standard deviations by which an inserted canary lies above the others on average. Whoever adds up rounds as if "
             "their noise were independent sees less, and would take noise that is too small for right.",
         )

@@ -25,7 +25,7 @@ from coalmine.estimators._rates import Fixed
 from coalmine.estimators.lifted import bound_lifted
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperRow, ResultPart
-from coalmine.papers.user_level.lifted_canaries import KINDS, Canaries, chances, make
+from coalmine.papers.user_level.lifted_canaries import KINDS, LiftedCanaries, chances, make
 from coalmine.papers.user_level.lifted_gaussian import separate
 from coalmine.participation import Repeated
 
@@ -139,7 +139,7 @@ def _images(data_dir: str | None) -> tuple[Array, Any]:
     return np.concatenate([features, np.ones((len(features), 1), np.float32)], axis=1), examples.targets
 
 
-def _canaries(images: Array, labels: Any, job: _Job, secret: np.random.Generator) -> tuple[Canaries, Canaries]:
+def _canaries(images: Array, labels: Any, job: _Job, secret: np.random.Generator) -> tuple[LiftedCanaries, LiftedCanaries]:
     """(those that are scored, those that are trained on): the same k, or k fresh ones and k - 1 others of other images."""
     half, other = np.array_split(secret.permutation(len(images)), 2)
     scored = make(job.kind, secret, job.canaries, images[half], labels[half], CLASSES)
