@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from scipy import fft
@@ -378,7 +379,7 @@ class PairsByTheSum(OfTheSum):
 class OffOneClient(OfTheSum):
     """The noise has no part along what one client of the round contributed."""
 
-    KEPT = {}
+    KEPT: ClassVar[dict] = {}
 
     def client(self, update, public, examples=1):
         made = super().client(update, public, examples)
@@ -394,7 +395,7 @@ class OffOneClient(OfTheSum):
 class OneKnownGenerator(Gaussian):
     """One generator for the whole run, seeded with a date: its owner, or whoever tries 4,000 dates, subtracts the noise."""
 
-    KEPT = {}
+    KEPT: ClassVar[dict] = {}
 
     def noise(self, dim, round_, secret):
         if round_.round == 0:
@@ -409,7 +410,7 @@ class Right(Gaussian):
 class RightInOneBuffer(Gaussian):
     """No fault: all releases are written into one vector."""
 
-    KEPT = {}
+    KEPT: ClassVar[dict] = {}
 
     def release(self, state, total, public, secret):
         made, state = super().release(state, total, public, secret)
@@ -463,11 +464,8 @@ def audited(name, seed):
 
 
 def page(found):
-    missed = [
-        name
-        for name, rows in found.items()
-        if not name.startswith("right") and any(row["word"] == "CONSISTENT" for row in rows)
-    ]
+    faults = {name: rows for name, rows in found.items() if not name.startswith("right")}
+    missed = [name for name, rows in faults.items() if any(row["word"] == "CONSISTENT" for row in rows)]
     runs, said = max(len(rows) for rows in found.values()), ", ".join(f"`{name}`" for name in missed) or "none"
     lines = [
         "# Further faults",
