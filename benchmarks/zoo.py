@@ -172,6 +172,9 @@ def power_tables(checked: list[Point]) -> dict[str, str]:
     }
 
 
+OLDER = "\nTests of the mechanism were added or changed after these runs were made.\n"
+
+
 def code_now() -> str:
     """What runs depend on: a hash of the bugs, the settings and the tests."""
     folder = Path(zoo_settings.__file__).parent
@@ -182,8 +185,10 @@ def code_now() -> str:
 
 def kept_runs(before: dict[str, Any]) -> Kept:
     """Those of the same code."""
-    if before.get("code") != code_now():
-        return {}
+    return runs_of(before) if before.get("code") == code_now() else {}
+
+
+def runs_of(before: dict[str, Any]) -> Kept:
     found = {}
     for row in before["exam"]["rows"]:
         for paper in row["papers"]:
@@ -216,11 +221,16 @@ def main() -> None:
     parser.add_argument("--power", type=int, default=40)
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after so many, and write what there is")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--page", action="store_true", help="write the page anew from the runs that there are")
     parser.add_argument("--output", type=Path, default=Path("docs/zoo.md"))
     config = parser.parse_args()
     began, before = time.monotonic(), json.loads(RESULTS.read_text(encoding="utf-8"))
     kept, first = kept_runs(before), []
     tasks = cases(seeds=config.seeds, correct=config.correct)
+    if config.page:
+        exam, checked = studied(tasks, runs_of(before)), [Point(**point) for point in before["power"]]
+        write_page(exam, checked, config.output, before["core_minutes"], before["canaries_alone"], before["code"])
+        return
     missing = sorted((case for case in tasks if (row_name(*case[:2]), case[2]) not in kept), key=lambda case: case[2])
     stop = began + 60 * config.minutes
     for (setting, each, seed), result in run_all(missing, workers=config.workers, track=lambda items: until(stop, items)):
@@ -245,7 +255,7 @@ def main() -> None:
         "canaries_alone": before.get("canaries_alone") or before["exam"],
     }
     RESULTS.write_text(json.dumps(numbers, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    write_page(exam, checked, config.output, work, numbers["canaries_alone"])
+    write_page(exam, checked, config.output, work, numbers["canaries_alone"], code_now())
     if config.power:  # else the curve is as it was
         (config.output.parent / "zoo-power.svg").write_text(power_figure(), encoding="utf-8")
     if first:
@@ -253,13 +263,14 @@ def main() -> None:
     raise SystemExit(0 if exam.passed and all(point.agrees for point in checked) else 1)
 
 
-def write_page(exam: Study, checked: list[Point], output: Path, work: float, alone: dict[str, Any]) -> None:
+def write_page(exam: Study, checked: list[Point], output: Path, work: float, alone: dict[str, Any], code: str) -> None:
     """The page."""
     runs = {kind: [len(row.papers) for row in exam.rows if (row.name not in BUGS) is kind] for kind in (True, False)}
     before = [row for row in alone["rows"] if row["kind"] == "correct"]
     known = {**tables(exam), **power_tables(checked), "CODE": bugs()}
     known |= {
         "WORK": f"{work:.0f}",
+        "OLDER": "" if code == code_now() else OLDER,
         "SEEDS": range_of(runs[False]),
         "CORRECT": range_of(runs[True]),
         "RUNS": str(checked[0].runs),

@@ -27,7 +27,13 @@ from coalmine.contracts import (
 from coalmine.participation import CyclicPoisson, Epochs, FixedSize, MinSeparation, Poisson
 
 NEW = (
+    "totals.magnitudes",
     "noise-mean.means",
+    "noise-by-layer.varied",
+    "noise-fresh.squares",
+    "earlier-rounds.last",
+    "clipping.smaller",
+    "denominator.fixed",
     "noise-unpredictable.secrets",
     "cohorts.who",
     "cohorts.each",
@@ -283,3 +289,45 @@ def test_where_contributions_are_not_known_only_too_little_noise_is_found():
         found = battery.conclude()
         assert found.finding("noise-scale").deviates == deviates and found.finding("noise-scale").measured is None
         assert "noise-gaussian" in {each.key for each in found.not_tested}
+
+
+def test_a_clip_norm_that_is_announced_is_the_one_that_was_described():
+    subject, verdicts = Subject(DESCRIPTION, 500, rounds=3), {}
+    for name, announced in (("as described", 1.0), ("shorter", 0.9), ("longer", 1.1)):
+        battery = Battery(subject, tuple(check for check in CHECKS if check.key == "clipping"))
+        for seen in rounds_of(subject, 1 << 101):
+            battery.observe(replace(seen, public=Public(seen.round, announced if seen.round == 1 else 1.0, 70.0)))
+        verdicts[name] = battery.conclude().finding("clipping").side
+    assert verdicts == {"as described": "none", "shorter": "unknown", "longer": "less"}
+
+
+def test_a_number_that_is_announced_does_not_follow_the_data():
+    """Twice what was expected is a public number; one that changes from round to round is not."""
+    subject = Subject(DESCRIPTION, 500, rounds=4)
+    for announced, deviates in (((140.0,) * 4, False), ((70.0, 70.0, 71.0, 70.0), True)):
+        battery = Battery(subject, tuple(check for check in CHECKS if check.key == "denominator"))
+        for seen in rounds_of(subject, 1 << 102):
+            divisor = announced[seen.round]
+            scaled = replace(seen.release, vector=seen.release.vector * 70 / divisor, denominator=divisor)
+            others, part = seen.others * 70 / divisor, seen.canaries.part * 70 / divisor
+            public = replace(seen.public, denominator=divisor)
+            canaries = replace(seen.canaries, part=part)
+            battery.observe(replace(seen, release=scaled, public=public, others=others, canaries=canaries, expected=70.0))
+        found = battery.conclude().finding("denominator")
+        assert found.deviates == deviates and (not deviates or "round 3 announced" in found.where)
+
+
+def test_canaries_that_were_read_off_the_release_accuse_nobody():
+    """Forty canaries are most of each sum, and the noise along them is counted with them: it is missing in what is left."""
+    subject = Subject(DESCRIPTION, 1000, rounds=60)
+    directions, _ = np.linalg.qr(stream(1 << 103, "directions").standard_normal((1000, 60)))
+    battery = Battery(subject, tuple(check for check in CHECKS if check.key in ("denominator", "earlier-rounds")))
+    for seen in rounds_of(subject, 1 << 104):
+        rng, scale, clients = stream(1 << 105, seen.round), seen.release.denominator, 0.1 * seen.others
+        present = np.sort(rng.permutation(60)[:40])
+        vector = clients + (directions[:, present].sum(axis=1) + 0.5 * rng.standard_normal(1000)) / scale
+        own = directions[:, present].T @ (vector - clients)
+        canaries = RoundCanaries(present, own, directions[:, present] @ own, fitted=True)
+        release = replace(seen.release, vector=vector)
+        battery.observe(replace(seen, release=release, others=clients, canaries=canaries, bare=None, again=None))
+    assert not battery.conclude().deviations

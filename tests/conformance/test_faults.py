@@ -6,7 +6,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from scipy.fft import dct
+from scipy.fft import dct, idct
 
 from coalmine._random import stream
 from coalmine.conformance import CHECKS, Battery, Subject
@@ -66,6 +66,31 @@ def uneven(noise, number):
     return noise * weights / np.sqrt(np.mean(weights**2))
 
 
+def turned(noise, number):
+    """Magnitudes of the first half come back in the second, with other signs."""
+    noise[HALF:] = noise[:HALF] * np.sign(noise[HALF:]) * (1 + 1e-3 * noise[HALF:])
+    return noise
+
+
+def turned_again(noise, number):
+    """The same a round later, elsewhere each time."""
+    if number % 2:
+        before = stream(1 << 100, number - 1).standard_normal(DIM)
+        return np.roll(before, 1000 * number) * np.sign(noise) * (1 + 1e-3 * noise)
+    return stream(1 << 100, number).standard_normal(DIM)
+
+
+def without_a_band(noise, number):
+    frequencies = dct(noise, norm="ortho")
+    frequencies[500:600] *= 0.5
+    return idct(frequencies, norm="ortho")
+
+
+def of_fixed_length(noise, number):
+    noise[19_000:] *= np.sqrt(1000) / np.linalg.norm(noise[19_000:])
+    return noise
+
+
 FAULTS = {
     "two percent less": (lambda z, t: 0.98 * z, "noise-scale", "less"),
     "two percent more": (lambda z, t: 1.02 * z, "noise-scale", "more"),
@@ -91,6 +116,10 @@ FAULTS = {
     "neighbours": (correlated, "noise-independent", "unknown"),
     "tiles": (lambda z, t: np.resize(z[:1024], DIM), "noise-independent", "unknown"),
     "one half copied": (copied, "noise-independent", "unknown"),
+    "one half copied, with other signs": (turned, "noise-independent", "unknown"),
+    "the round before, with other signs": (turned_again, "noise-fresh", "unknown"),
+    "a band of frequencies": (without_a_band, "noise-independent", "unknown"),
+    "a layer of fixed length": (of_fixed_length, "noise-by-layer", "unknown"),
     "a small seed": (lambda z, t: np.random.default_rng(3 + t).standard_normal(DIM), "noise-unpredictable", "unknown"),
     "the global seed": (lambda z, t: np.random.RandomState(42).standard_normal(DIM), "noise-unpredictable", "unknown"),
 }
@@ -231,3 +260,18 @@ def test_a_guessable_seed_shows_through_correlated_noise(strategy, layer):
             fresh[5][layer : layer + 5_000] = np.random.default_rng(42).standard_normal(5_000)
         found = simulate(subject, CHECKS, 1 << 94, lambda _, number: mixed(number)).finding("noise-unpredictable")
         assert (found.p_value < 1e-12) == guessable, found
+
+
+@pytest.mark.parametrize("ago", [1, 2])
+def test_noise_that_keeps_off_an_earlier_sum_is_found(ago):
+    """What the sum of a round has along an earlier one is released bare then."""
+    battery, sums = Battery(SMALL, CHECKS), []
+
+    def off(total, noise):
+        sums.append(total / np.linalg.norm(total))
+        return total + noise if len(sums) <= ago else total + noise - sums[-1 - ago] * (sums[-1 - ago] @ noise)
+
+    for seen in rounds_of(SMALL, 9_000_000_010):
+        battery.observe(changed(seen, off))
+    found = battery.conclude().finding("earlier-rounds")
+    assert found.side == "less" and found.where in ("the sum of the round before", "scores of lag 2")

@@ -96,9 +96,44 @@ class QuietPeaks(Gaussian):
         return Release(public.round, noisy, public.clip_norm, public.denominator), state
 
 
+BUFFER = {}
+
+
+@dataclass(frozen=True)
+class OneBuffer(Gaussian):
+    """Right; writes all its releases into one vector, and a client's contributions into another."""
+
+    def client(self, update, public, examples=1):
+        made = super().client(update, public, examples)
+        kept = BUFFER.setdefault("contribution", np.empty(update.size))
+        kept[...] = made.vector
+        return replace(made, vector=kept)
+
+    def release(self, state, total, public, secret):
+        made, state = super().release(state, total, public, secret)
+        kept = BUFFER.setdefault("release", np.empty(made.vector.size))
+        kept[...] = made.vector
+        return replace(made, vector=kept), state
+
+
+@dataclass(frozen=True)
+class FollowsTheClients(Gaussian):
+    """The clip norm falls where few updates are clipped, without noise: it is announced, and tells of the data."""
+
+    def release(self, state, total, public, secret):
+        made, state = super().release(state, total, public, secret)
+        return made, {"clip_norm": state["clip_norm"] * (0.9 if total.unclipped > total.count / 4 else 1.0)}
+
+
+def test_a_mechanism_may_write_over_its_last_release(tmp_path):
+    found = audited(tmp_path / "run", OneBuffer(0.3, 0.5))
+    assert found.verdict.word == "CONSISTENT" and not found.conformance.deviations
+
+
 @pytest.mark.parametrize(
     ("kind", "key"),
     [
+        (FollowsTheClients, "clipping"),
         (ContentSeed, "noise-unpredictable"),
         (OutliersOnly, "treated-alike"),
         (QuietPeaks, "noise-by-coordinate"),

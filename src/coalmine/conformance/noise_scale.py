@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
 
-from coalmine.conformance import by_round, noise_blocks
+from coalmine.conformance import by_round, noise_blocks, noise_spectrum, totals
 from coalmine.conformance.check import FAMILY, Check, Memory, Round, Subject, Summed, found, needs_noise
 from coalmine.conformance.laws import (
     Tail,
@@ -224,7 +224,9 @@ class NoiseByLayer:
 
 
 class NoiseByCoordinate:
-    """Σ_t z² of every coordinate, both ways; of coordinates by how much the clients moved them; of neighbours in a round."""
+    """Σ_t z² of every coordinate, both ways; of coordinates by how much the clients moved them; of neighbours in a round; and
+    strength that repeats with a period.
+    """
 
     key: ClassVar[str] = "noise-by-coordinate"
 
@@ -260,6 +262,9 @@ class NoiseByCoordinate:
         lower_only = bool(memory["at_least"][0])
         tails = [*self._extremes(squares, rounds, lower_only), *self._shares(squares, rounds, lower_only)]
         tails += noise_blocks.tails(memory["blocks"], squares.size, lower_only)
+        if shaped := int(shared["rounds"][1]):
+            some, power = shared["magnitudes"].size, shared["magnitude_power"]
+            tails.append(noise_spectrum.tail(power, totals.transform_length(some), some, shaped, "strength"))
         for kept, how in (("by_size", ""), ("bare_by_size", ", without canaries")):
             for name, total, size in zip(_MOVED, *memory[kept], strict=True):
                 if size:

@@ -1,5 +1,7 @@
 """Noise by frequency: what is missing in a few of them leaves every coordinate as it is, and hardly shows at any one shift.
 
+Its magnitudes by frequency show strength that repeats along the coordinates: rows or columns of a layer that are quieter.
+
 symbol   here      meaning
 P_k      power     Σ_t |FFT z_t|² at frequency k
 d, T               coordinates, rounds
@@ -26,24 +28,25 @@ _FEWEST, _VARIED = 8, 64  # sums that are compared, and of which it is said how 
 _TOGETHER = 4  # that make one of the next length
 
 
-def tail(power: Array, length: int, coordinates: int, rounds: int) -> Tail:
+def tail(power: Array, length: int, coordinates: int, rounds: int, what: str = "noise") -> Tail:
     """The least likely of all; `length` is that of the transform. The mean of everything is another test's."""
     strengths = 2 * power[1 : (length + 1) // 2].astype(np.float64) / max(coordinates, 1)
     together, tails = max(1, -(-strengths.size // MOST)), list[Tail]()
     while strengths.size // together >= _FEWEST:
         whole = strengths[: strengths.size // together * together].reshape(-1, together)
-        tails.append(_of(whole.sum(axis=1), 2.0 * rounds * together, together, length))
+        tails.append(_of(whole.sum(axis=1), 2.0 * rounds * together, together, length, what))
         together *= _TOGETHER
     return worst(tails)
 
 
-def _of(sums: Array, freedom: float, together: int, length: int) -> Tail:
+def _of(sums: Array, freedom: float, together: int, length: int, what: str) -> Tail:
     low, high = gammainc(freedom / 2, sums / 2), gammaincc(freedom / 2, sums / 2)
     places = [int(np.argmin(low)), int(np.argmin(high))]
-    periods = [f"a period of {length / (1 + (place + 0.5) * together - 0.5):.4g} coordinates" for place in places]
+    periods = [f"{what} with a period of {length / (1 + (place + 0.5) * together - 0.5):.4g} coordinates" for place in places]
     weakest, strongest = float(low[places[0]]), float(high[places[1]])
     tails = [least_likely([Tail(weakest, where=periods[0]), Tail(strongest, where=periods[1])], 2 * sums.size)]
     if sums.size >= _VARIED:
         scores = normal_scores(low, high)
-        tails.append(Tail(min(1.0, 2 * min(chi_square(float(scores @ scores), sums.size))), where="frequencies, which differ"))
+        varied = min(chi_square(float(scores @ scores), sums.size))
+        tails.append(Tail(min(1.0, 2 * varied), where=f"frequencies of {what}, which differ"))
     return worst(tails)

@@ -156,8 +156,10 @@ class NoiseFresh:
         rounds = int(shared["rounds"][1])
         if int(memory["count"][0]) < 2:
             return NotTested(self.key, "one-round" if rounds else "noise-too-small")
-        tails = [*pair_tails(memory), self._all_pairs(memory), self._shifted(shared, rounds, "")]
-        tails += [self._shifted(totals.of_magnitudes(shared), rounds, ", whatever the signs"), self._returned(shared, rounds)]
+        tails = [*pair_tails(memory), self._all_pairs(memory)]
+        if rounds > 1:
+            tails += [self._shifted(shared, rounds, ""), self._returned(shared, rounds)]
+            tails.append(self._shifted(totals.of_magnitudes(shared), rounds, ", whatever the signs"))
         tails += [Tail(poisson_above(*row), where="the same values in another order") for row in memory["again"].tolist()]
         sums, counts = memory["lags"]
         cosines = sums / np.maximum(counts, 1.0) / math.sqrt(memory["kept"].shape[1])
