@@ -30,6 +30,13 @@ def leaves(tree: Any) -> list[Any]:
     raise MismatchError(f"gradients must be arrays, or lists and dictionaries of arrays; found {type(tree).__name__}.")
 
 
+def own_order(tree: Any) -> list[Any]:
+    """The arrays of a tree with dictionaries in their own order, as a loop over them goes."""
+    if isinstance(tree, Mapping):
+        return [leaf for each in tree.values() for leaf in own_order(each)]
+    return [leaf for each in tree for leaf in own_order(each)] if isinstance(tree, list | tuple) else leaves(tree)
+
+
 def rebuilt(tree: Any, made: Callable[[Any], Any]) -> Any:
     """The same tree with every array replaced, in the same order as `leaves`."""
     if isinstance(tree, Mapping):
@@ -69,7 +76,7 @@ def flat_rows(tree: Any, dim: int) -> tuple[Array, list[tuple[int, ...]]]:
     if len(sizes) != 1 or -1 in sizes:
         raise MismatchError("every array of gradients needs the examples of the step along its first axis, as many in each.")
     count = sizes.pop()
-    parts = [as_numpy(leaf).reshape(count, -1) for leaf in found]
+    parts = [as_numpy(leaf).reshape(count, int(np.prod(leaf.shape[1:]))) for leaf in found]
     together = sum(part.shape[1] for part in parts)
     if together != dim:
         raise MismatchError(f"gradients of {together} numbers for each example, and loop(dim={dim}): state the model's own.")

@@ -49,6 +49,7 @@ from coalmine.contracts.observed import (
     LowRank,
     Observed,
     Projections,
+    Redrawn,
     RoundCanaries,
     Sample,
 )
@@ -126,6 +127,7 @@ __all__ = [
     "Projections",
     "Public",
     "Ranking",
+    "Redrawn",
     "Release",
     "RoundCanaries",
     "Sample",
