@@ -115,6 +115,38 @@ def test_jax_stays_jax(new_loop):
     assert planted[0].shape[0] == BATCH + audit.audit.places
 
 
+class Foreign:
+    """An array of a library that nobody here knows: the array API and DLPack, no __array__."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.dtype, self.device = values, values.shape, values.dtype, "cpu"
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+    def __array_namespace__(self):
+        return Foreign
+
+    @staticmethod
+    def asarray(values, dtype, device):
+        return Foreign(np.asarray(values, dtype))
+
+    @staticmethod
+    def concat(arrays):
+        return Foreign(np.concatenate([each.values for each in arrays]))
+
+
+def test_any_library_of_the_array_api_stays_itself(new_loop):
+    audit = new_loop()
+    planted = audit.plant(0, [Foreign(np.full((BATCH, DIM), 0.01, np.float32))])[0]
+    assert isinstance(planted, Foreign)
+    assert planted.shape[0] == BATCH + audit.audit.places
+    audit.release(0, [Foreign(clip(planted.values).sum(axis=0) / BATCH)])
+
+
 def test_microbatches_are_one_step(new_loop):
     audit, rng = new_loop(), stream(3, "microbatches")
     for t in range(STEPS):

@@ -8,7 +8,7 @@ from coalmine.audit.planning import AuditPlan, usual_pool
 TOLD = {"delta": 1e-5, "confidence": 0.95}
 
 
-@pytest.mark.parametrize("claim", np.linspace(4.2, 8.0, 24))
+@pytest.mark.parametrize("claim", np.linspace(4.2, 8.0, 6))
 def test_the_usual_pool_tells_half_the_noise_from_the_claim(claim):
     """One canary more may show a hair less, so that a pool near the smallest is looked at once more."""
     pool = usual_pool(claim, 20_000, **TOLD)

@@ -1,4 +1,4 @@
-"""Per-example gradients of any array library, by what they can do: `__array__` to read them, `concatenate` to append rows.
+"""Per-example gradients of any array library, by what they can do: `__array__` or DLPack to read them, `concat` to append rows.
 
 A tree is an array, or lists, tuples and dictionaries of trees, as PyTorch, JAX and hand-written loops have them. Every array
 of gradients has the examples along its first axis; together the others are flattened in the order of the tree.
@@ -57,7 +57,8 @@ def as_numpy(array: Any) -> Array:
     if hasattr(array, "detach"):
         array = array.detach().to("cpu")
         array = array.float() if str(array.dtype) in ("torch.bfloat16", "torch.float16") else array
-    found = np.asarray(array)
+    by_dlpack = hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
+    found = np.from_dlpack(array) if by_dlpack else np.asarray(array)
     if not np.issubdtype(found.dtype, np.floating):
         found = found.astype(np.float32)
     return found
@@ -110,4 +111,7 @@ def _appended(leaf: Any, more: Array) -> Any:
     if library in ("jax", "jaxlib"):
         numpy = sys.modules["jax"].numpy
         return numpy.concatenate([leaf, numpy.asarray(more, dtype=leaf.dtype)])
+    if not isinstance(leaf, np.ndarray) and hasattr(leaf, "__array_namespace__"):  # any other of the array API
+        space = leaf.__array_namespace__()
+        return space.concat([leaf, space.asarray(more, dtype=leaf.dtype, device=leaf.device)])
     return np.concatenate([np.asarray(leaf), more.astype(leaf.dtype, copy=False)])
