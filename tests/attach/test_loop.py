@@ -211,6 +211,7 @@ def test_sampling_otherwise_than_stated_is_found(sampled_loop, wrong, side, name
     found = result.conformance.finding("cohorts")
     assert (found.side, result.verdict.word) == (side, "DEVIATES")
     assert bool(found.details.get("sizes_only")) is not named
+    assert "client" not in str(found)
 
 
 def test_sizes_alone_do_not_count_as_a_test_of_the_sampling(sampled_loop):

@@ -235,9 +235,17 @@ def test_steps_without_examples(new_audit):
     assert audit.result.conformance.rounds == 60
 
 
-@pytest.mark.parametrize("kind", ["flat", "layers", "virtual"])
-@pytest.mark.parametrize("seeded", ["script", "generator", "generator without a seed"])
-def test_noise_that_anybody_can_draw_again_is_found(new_audit, kind, seeded):
+@pytest.mark.parametrize(
+    ("seeded", "kind"),
+    [
+        ("script", "flat"),
+        ("script", "layers"),
+        ("script", "virtual"),
+        ("generator", "flat"),
+        ("generator without a seed", "flat"),
+    ],
+)
+def test_noise_that_anybody_can_draw_again_is_found(new_audit, seeded, kind):
     """A script that begins with manual_seed, as most do, whatever it draws before the noise."""
     audit, told = new_audit(), task()
     if seeded == "script":
