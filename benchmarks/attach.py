@@ -2,6 +2,8 @@
 
     python benchmarks/attach.py coverage --runs 20       MNIST and digits, noise 0.5, 1, 2
     python benchmarks/attach.py faults --runs 20         never CONSISTENT
+    python benchmarks/attach.py seeds --runs 20          scripts that begin with torch.manual_seed, and the remedy
+    python benchmarks/attach.py sampling --runs 20       a loop that shows its examples, and assert_samples
     python benchmarks/attach.py amplified --runs 20      rounds unknown; the loader's rate as stated, and four times as high
     python benchmarks/attach.py conforms --runs 50       assert_conforms on Opacus's optimizer, right and wrong
     python benchmarks/attach.py overhead                 seconds of a step with the audit over those without it, in one run
@@ -31,7 +33,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import coalmine
 from coalmine.adapters import Statement
 from coalmine.data.idx import read_images
-from coalmine.testing import assert_conforms
+from coalmine.testing import assert_conforms, assert_samples
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "attach.json"
@@ -142,6 +144,67 @@ def faults(runs):
     found[name] = counted(words)
     print(name, found[name], flush=True)
     return found
+
+
+def seeds(runs):
+    """The noise of a script that is seeded, and of the same script whose noise has a generator of its own."""
+    found = {}
+    for name in (
+        "manual_seed(42) at the beginning",
+        "Generator() without a seed",
+        "seeded, the noise from a generator of its own",
+    ):
+        words = []
+        for _ in range(runs):
+            torch.seed()
+            options = {} if name.startswith("manual") else {"noise_generator": torch.Generator()}
+            if not name.startswith("Generator"):
+                torch.manual_seed(42)
+            if name.startswith("seeded"):
+                options["noise_generator"].seed()
+            audit = new_audit()
+            private(audit, digits(), 1.0, **options)[0]()
+            words.append(audit.result.verdict.word)
+        found[name] = counted(words)
+        print(name, found[name], flush=True)
+    return found
+
+
+def sampling(runs):
+    """A correct loop at noise 2, where canaries alone are too few, and loops that draw otherwise; then `assert_samples`."""
+    found, rng, population, rate = {}, np.random.default_rng(), 1280, 0.05
+    draws = {
+        "as stated": lambda: np.flatnonzero(rng.random(population) < rate),
+        "4 times the rate": lambda: np.flatnonzero(rng.random(population) < 4 * rate),
+        "1.1 times the rate": lambda: np.flatnonzero(rng.random(population) < 1.1 * rate),
+        "batches of one size": lambda: rng.permutation(population)[:64],
+    }
+    for name, draw in draws.items():
+        words = counted(_looped(rng, draw, population, rate) for _ in range(runs))
+        passed = sum(_samples(draw, population, rate) for _ in range(10 * runs))
+        found[name] = {"loop": words, "assert_samples": f"{passed} of {10 * runs} pass"}
+        print(name, found[name], flush=True)
+    return found
+
+
+def _looped(rng, draw, population, rate, dim=2000, steps=40, noise=2.0):
+    batch = population * rate
+    told = {"sampling": "poisson", "rate": rate, "population": population}
+    audit = new_audit().loop(dim=dim, steps=steps, clip_norm=1.0, noise_multiplier=noise, batch=batch, **told)
+    for t in range(steps):
+        drawn = draw()
+        rows = audit.plant(t, rng.standard_normal((len(drawn), dim)).astype(np.float32) / 10, examples=drawn)
+        clipped = rows * np.minimum(1, 1 / np.linalg.norm(rows, axis=1))[:, None]
+        audit.release(t, (clipped.sum(axis=0) + noise * rng.standard_normal(dim)) / batch, contributions=clipped)
+    return audit.result.verdict.word
+
+
+def _samples(draw, population, rate):
+    try:
+        assert_samples(draw, population=population, rate=rate)
+    except AssertionError:
+        return False
+    return True
 
 
 def amplified(runs):
@@ -303,7 +366,7 @@ def counted(words):
 
 
 def main():
-    studies = {each.__name__: each for each in (coverage, faults, amplified, conforms, overhead, versions)}
+    studies = {each.__name__: each for each in (coverage, faults, seeds, sampling, amplified, conforms, overhead, versions)}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", choices=studies)
     parser.add_argument("--runs", type=int, default=3)

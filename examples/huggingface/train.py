@@ -1,7 +1,8 @@
 """A Hugging Face Trainer with Opacus, audited: the Trainer gets the private model and the audited optimizer.
 
 The model is tiny and untrained, so that nothing is downloaded. The Trainer makes its own batches, which are shuffled and not
-sampled by Poisson's rule; poisson_sampling=False says so.
+sampled by Poisson's rule; poisson_sampling=False says so. It also seeds all generators with 42 unless it is told another seed,
+so that anybody could draw the noise again: the noise gets a generator of its own.
 """
 
 import tempfile
@@ -47,10 +48,13 @@ def main(out="audit", noise_factor=1.0, epochs=2):
     model.train()
     optimizer = torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.05)
     engine, loader = PrivacyEngine(accountant="rdp"), DataLoader(data, batch_size=16)
+    generator = torch.Generator()
+    generator.seed()  # from the operating system
     audit = coalmine.Audit(delta=1e-5, out=out)
     private, optimizer, _ = audit.opacus(engine).make_private(
-        module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=1.0, max_grad_norm=1.0, poisson_sampling=False
-    )
+        module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=1.0, max_grad_norm=1.0,
+        noise_generator=generator, poisson_sampling=False,
+    )  # fmt: skip
     if noise_factor != 1.0:
         wrong = optimizer.add_noise
 

@@ -144,7 +144,7 @@ def untested(conformance: Conformance | None, claim: Claim) -> tuple[str, ...]:
     """The sentences that this claim rests on and that nobody tested: keys of `PROMISED`."""
     if conformance is None:
         return PROMISED
-    tested = {each.key for each in conformance.findings}
+    tested = {each.key for each in conformance.findings if not each.details.get("sizes_only")}  # of cohorts, not who they are
     excused = {each.key for each in conformance.not_tested if each.code in NO_PART and each.key not in CORE}
     if claim.game.knowledge != "rounds known":
         excused.discard("cohorts")

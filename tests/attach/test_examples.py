@@ -57,3 +57,24 @@ def test_half_of_the_noise_is_found(name, tmp_path, monkeypatch):
     result = run(name, "half_noise.py", tmp_path, monkeypatch)
     assert result.verdict.word in ("VIOLATED", "DEVIATES")
     assert result.conformance.noise.measured == pytest.approx(0.5, rel=0.05)
+
+
+def test_an_optimizer_in_its_own_suite():
+    """The example's tests pass, and its step fails for an optimizer with half the noise."""
+    torch = pytest.importorskip("torch")
+    opacus = pytest.importorskip("opacus")
+    state = torch.get_rng_state()
+    torch.manual_seed(2**60 + 5)
+    made = runpy.run_path(str(EXAMPLES / "opacus" / "test_step.py"))
+    made["test_step"]()
+    made["test_sampling"]()
+
+    class HalfNoise(opacus.optimizers.DPOptimizer):
+        def add_noise(self):
+            self.noise_multiplier = 0.5
+            super().add_noise()
+
+    step, dim = made["private_step"](HalfNoise)
+    with pytest.raises(AssertionError, match=r"measured 0\.[45]"):
+        made["assert_conforms"](step, dim=dim, clip_norm=1.0, noise_multiplier=1.0)
+    torch.set_rng_state(state)

@@ -115,6 +115,38 @@ def test_jax_stays_jax(new_loop):
     assert planted[0].shape[0] == BATCH + audit.audit.places
 
 
+class Foreign:
+    """An array of a library that nobody here knows: the array API and DLPack, no __array__."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.dtype, self.device = values, values.shape, values.dtype, "cpu"
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.values.__dlpack_device__()
+
+    def __array_namespace__(self):
+        return Foreign
+
+    @staticmethod
+    def asarray(values, dtype, device):
+        return Foreign(np.asarray(values, dtype))
+
+    @staticmethod
+    def concat(arrays):
+        return Foreign(np.concatenate([each.values for each in arrays]))
+
+
+def test_any_library_of_the_array_api_stays_itself(new_loop):
+    audit = new_loop()
+    planted = audit.plant(0, [Foreign(np.full((BATCH, DIM), 0.01, np.float32))])[0]
+    assert isinstance(planted, Foreign)
+    assert planted.shape[0] == BATCH + audit.audit.places
+    audit.release(0, [Foreign(clip(planted.values).sum(axis=0) / BATCH)])
+
+
 def test_microbatches_are_one_step(new_loop):
     audit, rng = new_loop(), stream(3, "microbatches")
     for t in range(STEPS):
@@ -138,12 +170,105 @@ def test_sums_and_layers(new_loop):
     assert result.claim.description.clip.over == "layer"
 
 
-def test_canaries_sampled_as_examples_are(new_loop):
-    statement = Statement(view="unknown-rounds", unused_rows=1000)
-    result = train(new_loop({"sampling": "poisson", "rate": 0.1}, statement=statement))
+POPULATION, RATE = 640, 0.1  # 64 examples in a step, of which as many as BATCH are stated where it says so
+
+
+def train_sampled(audit, *, rate=RATE, fixed=False, named=True, seed=3):
+    """Examples are drawn from a population in every step."""
+    rng = stream(seed, "a loop that samples")
+    for t in range(STEPS):
+        drawn = rng.choice(POPULATION, 64, replace=False) if fixed else np.flatnonzero(rng.random(POPULATION) < rate)
+        rows = rng.standard_normal((len(drawn), DIM)).astype(np.float32) / 40
+        clipped = clip(audit.plant(t, rows, **({"examples": drawn} if named else {})))
+        audit.release(t, (clipped.sum(axis=0) + NOISE * CLIP * rng.standard_normal(DIM)) / 64, contributions=clipped)
+    return audit.result
+
+
+@pytest.fixture
+def sampled_loop(new_loop):
+    def made(**told):
+        usual = {"batch": 64, "sampling": "poisson", "rate": RATE, "population": POPULATION}
+        return new_loop({**usual, **{name: value for name, value in told.items() if name != "statement"}}, **_statement(told))
+
+    return made
+
+
+def _statement(told):
+    return {"statement": told["statement"]} if "statement" in told else {}
+
+
+def test_examples_that_are_shown_are_tested_for_their_sampling(sampled_loop):
+    result = train_sampled(sampled_loop())
+    assert result.conformance.deviations == ()
+    assert result.conformance.finding("cohorts").measured == pytest.approx(64, rel=0.1)
+    assert result.verdict.code == "conforms"  # all that the claim rests on was tested
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(("wrong", "side"), [({"rate": 4 * RATE}, "less"), ({"fixed": True}, "unknown")])
+def test_sampling_otherwise_than_stated_is_found(sampled_loop, wrong, side, named):
+    result = train_sampled(sampled_loop(), named=named, **wrong)
+    found = result.conformance.finding("cohorts")
+    assert (found.side, result.verdict.word) == (side, "DEVIATES")
+    assert bool(found.details.get("sizes_only")) is not named
+    assert "client" not in str(found)
+
+
+def test_sizes_alone_do_not_count_as_a_test_of_the_sampling(sampled_loop):
+    result = train_sampled(sampled_loop(), named=False)
+    assert result.conformance.deviations == ()
+    assert "as large as their sampling" in result.conformance.finding("cohorts").sentence
+    assert result.verdict.code != "conforms"
+
+
+def test_batches_of_a_fixed_size_are_no_poisson_sampling(new_loop):
+    told = {"sampling": "poisson", "rate": 0.02}
+    assert any(each.startswith("sampling: batches have 16 to 16 examples") for each in train(new_loop(told)).caveats)
+
+
+def test_examples_need_a_population(new_loop):
+    rows = np.ones((BATCH, DIM), np.float32)
+    with pytest.raises(MismatchError, match=r"needs loop\(population=...\)"):
+        new_loop().plant(0, rows, examples=range(BATCH))
+    audit = new_loop({"sampling": "poisson", "rate": 0.02, "population": 800})
+    with pytest.raises(MismatchError, match="with 3 numbers for 16 rows"):
+        audit.plant(0, rows, examples=[1, 2, 3])
+
+
+def test_a_step_without_examples_is_a_step(new_loop):
+    """Poisson sampling at a small rate makes some."""
+    audit, rng = new_loop(), stream(3, "empty")
+    for t in range(STEPS):
+        rows = rng.standard_normal((BATCH * (t % 3 > 0), DIM)).astype(np.float32) / 40
+        clipped = clip(audit.plant(t, rows))
+        audit.release(t, (clipped.sum(axis=0) + NOISE * CLIP * rng.standard_normal(DIM)) / BATCH, contributions=clipped)
+    assert audit.result.conformance.deviations == ()
+
+
+@pytest.mark.parametrize("pieces", [["all"], ["b", "a"]])
+@pytest.mark.parametrize(("seed", "public"), [(42, True), (2**60 + 1, False)])
+def test_noise_of_a_seeded_script_is_found(new_loop, seed, public, pieces):
+    """However many numbers were drawn since the seed; what comes of a seed that nobody tries is not accused."""
+    torch = pytest.importorskip("torch")
+    state, audit = torch.get_rng_state(), new_loop()
+    torch.manual_seed(seed)
+    for t in range(3):
+        rows = audit.plant(t, {"b": torch.randn(BATCH, 500) / 40, "a": torch.randn(BATCH, 1500) / 40})
+        factors = (CLIP / torch.cat(list(rows.values()), dim=1).norm(dim=1)).clamp(max=1)
+        drawn = torch.randn(DIM)
+        noise = {"a": drawn[:1500], "b": drawn[1500:]} if pieces == ["all"] else {"b": drawn[:500], "a": drawn[500:]}
+        audit.release(t, {name: (factors @ rows[name] + NOISE * CLIP * noise[name]) / BATCH for name in rows})
+    torch.set_rng_state(state)
+    found = audit.result.conformance.finding("noise-unpredictable")
+    assert found.deviates is public
+    assert ("torch's generator with seed 42" in found.where) is public
+
+
+def test_canaries_sampled_as_examples_are(sampled_loop):
+    result = train_sampled(sampled_loop(statement=Statement(view="unknown-rounds", unused_rows=1000)))
     assert result.setting["view"] == "unknown-rounds"
     assert result.game.knowledge == "rounds unknown"
-    assert result.game.participation.rate == 0.1
+    assert result.game.participation.rate == RATE
     assert result.verdict.word != "VIOLATED"
     assert result.conformance.deviations == ()
 
@@ -173,10 +298,17 @@ def test_the_opposite_sign_is_refused_in_the_first_step(new_loop):
         train(new_loop(), scale=-1 / BATCH)
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.1 / BATCH])
+@pytest.mark.parametrize("scale", [1.0, 0.1 / BATCH, 3 / BATCH])
 def test_another_scale_is_refused_in_the_first_step(new_loop, scale):
     with pytest.raises(MismatchError, match=f"{scale * BATCH:.2g}.* times what was stated: give scale="):
         train(new_loop(), scale=scale)
+
+
+def test_another_clip_norm_is_no_other_scale(new_loop):
+    """The sum is longer and the noise is not: that is for the audit to say, and no mistake in its use."""
+    result = train(new_loop(), clipping=lambda rows: clip(rows, 3 * CLIP))
+    assert result.verdict.word == "VIOLATED"
+    assert result.conformance.finding("canaries-whole").measured == pytest.approx(3, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import itertools
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ KINDS = {
 def task(seed=0):
     generator = torch.Generator().manual_seed(1000 + seed)
     data = TensorDataset(torch.randn(320, 20, generator=generator), torch.randint(0, 5, (320,), generator=generator))
-    torch.manual_seed(2_000_003 + seed)  # a large one: the audit tries to guess small ones
+    torch.manual_seed(2**60 + seed)  # a large one: nobody tries so many
     model = nn.Sequential(nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 5))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return {"module": model, "optimizer": optimizer, "data_loader": DataLoader(data, batch_size=16, shuffle=True)}
@@ -205,6 +206,63 @@ class ByLayer(DPOptimizer):
             parameter.summed_grad = found if parameter.summed_grad is None else parameter.summed_grad + found
 
 
+class TwiceTheNorm(DPOptimizer):
+    def clip_and_accumulate(self):
+        stated, self.max_grad_norm = self.max_grad_norm, 2.5 * self.max_grad_norm
+        super().clip_and_accumulate()
+        self.max_grad_norm = stated
+
+
+class NotDivided(DPOptimizer):
+    def scale_grad(self):
+        pass
+
+
+@pytest.mark.parametrize("fault", [TwiceTheNorm, NotDivided])
+def test_a_scale_that_is_opacus_own_is_no_mistake_of_the_user(new_audit, monkeypatch, fault):
+    monkeypatch.setattr(opacus.privacy_engine, "get_optimizer_class", lambda *_, **__: fault)
+    audit = new_audit()
+    train(audit, physical=6)
+    assert audit.result.verdict.word in ("VIOLATED", "DEVIATES")
+
+
+def test_steps_without_examples(new_audit):
+    audit, told = new_audit(), task()
+    told["data_loader"] = DataLoader(told["data_loader"].dataset, batch_size=1)
+    made = audit.opacus(opacus.PrivacyEngine(accountant="rdp")).make_private(**told, noise_multiplier=1.0, max_grad_norm=1.0)
+    fit((*made[:2], itertools.islice(made[2], 60)))
+    assert audit.result.conformance.deviations == ()
+    assert audit.result.conformance.rounds == 60
+
+
+@pytest.mark.parametrize(
+    ("seeded", "kind"),
+    [
+        ("script", "flat"),
+        ("script", "layers"),
+        ("script", "virtual"),
+        ("generator", "flat"),
+        ("generator without a seed", "flat"),
+    ],
+)
+def test_noise_that_anybody_can_draw_again_is_found(new_audit, seeded, kind):
+    """A script that begins with manual_seed, as most do, whatever it draws before the noise."""
+    audit, told = new_audit(), task()
+    if seeded == "script":
+        torch.manual_seed(42)
+    else:
+        made = torch.Generator().manual_seed(20_261_118) if seeded == "generator" else torch.Generator()
+        torch.randn(1000, generator=made)
+        told["noise_generator"] = made
+    engine = opacus.PrivacyEngine(accountant="rdp")
+    options = KINDS["layers"] if kind == "layers" else {}
+    made = audit.opacus(engine).make_private(**{**told, "noise_multiplier": 1.0, "max_grad_norm": 1.0, **options})
+    fit(made, physical=6 if kind == "virtual" else None)
+    found = audit.result.conformance.finding("noise-unpredictable")
+    assert "without a seed" in found.where if "without" in seeded else "with seed" in found.where
+    assert audit.result.verdict.word == "DEVIATES"
+
+
 @pytest.mark.parametrize("fault", [HalfNoise, NoClipping, ByLayer])
 def test_faults_are_found(new_audit, monkeypatch, fault):
     monkeypatch.setattr(opacus.privacy_engine, "get_optimizer_class", lambda *_, **__: fault)
@@ -251,11 +309,25 @@ def bare(kind=DPOptimizer, **options):
     return model, kind(inner, **told)
 
 
+def test_attach_after_make_private(new_audit, capsys):
+    """What the engine's accountant was told is the claim of the examples; the pool follows from claim and model."""
+    audit, engine = new_audit(rounds=20, pool=None), opacus.PrivacyEngine(accountant="rdp")
+    module, optimizer, loader = engine.make_private(**task(), noise_multiplier=1.0, max_grad_norm=1.0)
+    fit((module, attach(optimizer, audit, engine=engine, module=module), loader))
+    assert (
+        "canaries cannot tell half the noise from the claim 4.38; 1,120 would, and this model has room"
+        in capsys.readouterr().err
+    )
+    assert audit.result.training["epsilon_of_clients"] == pytest.approx(engine.get_epsilon(1e-5))
+    with pytest.raises(MismatchError, match="takes the PrivacyEngine of Opacus; got int"):
+        new_audit().opacus(3)
+
+
 def test_attach_to_an_optimizer_of_ones_own(new_audit):
     audit = new_audit(rounds=20)
     model, optimizer = bare()
     optimizer = attach(optimizer, audit)
-    generator = torch.Generator().manual_seed(77_000_001)
+    generator = torch.Generator().manual_seed(2**60 + 77_000_001)
     for _ in range(20):
         for parameter in model.parameters():
             parameter.grad_sample = torch.randn(8, *parameter.shape, generator=generator)

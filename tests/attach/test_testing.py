@@ -11,7 +11,7 @@ import pytest
 
 import coalmine
 from coalmine._random import stream
-from coalmine.testing import assert_conforms
+from coalmine.testing import assert_conforms, assert_samples
 
 DIM = 1500
 TOLD = {"dim": DIM, "clip_norm": 2.0, "noise_multiplier": 1.5, "steps": 20, "batch": 32, "seed": 4}
@@ -92,3 +92,69 @@ def test_a_suite_of_somebody_else_gets_a_fixture(tmp_path):
     shown = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": source})
     assert shown.returncode == 1
     assert "not as claimed: a gradient that is longer than the clip norm is clipped to it" in shown.stdout
+
+
+POPULATION, RATE = 1280, 0.05
+
+
+def by_poisson(rate=RATE, seed=1):
+    rng = stream(seed, "a sampler of a test")
+    return lambda: np.flatnonzero(rng.random(POPULATION) < rate)
+
+
+def of_one_size(rng):
+    return lambda: rng.permutation(POPULATION)[:64]
+
+
+def in_turn(rng):
+    """Batches of a shuffled epoch: everybody once."""
+    while True:
+        yield from rng.permutation(POPULATION).reshape(20, 64)
+
+
+def favoured(rng):
+    """Every tenth example twice as often."""
+    rates = np.where(np.arange(POPULATION) % 10, RATE, 2 * RATE)
+    return lambda: np.flatnonzero(rng.random(POPULATION) < rates * RATE / rates.mean())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_right_samplers_pass(seed):
+    found = assert_samples(by_poisson(seed=seed), population=POPULATION, rate=RATE)
+    assert found.finding("cohorts").measured == pytest.approx(64, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (by_poisson(rate=1.1 * RATE), "rate 0.05 of 1,280. Seen in: examples over all rounds; 70.* in a step, claimed 64"),
+        (of_one_size(stream(1, "sizes")), "sizes of batches"),
+        (in_turn(stream(1, "turns")), "how often each example came"),
+        (favoured(stream(1, "favoured")), "how often each example came"),
+        (lambda: np.arange(64), "example"),
+    ],
+)
+def test_wrong_samplers_fail(wrong, message):
+    with pytest.raises(AssertionError, match=f"not as claimed: .*{message}"):
+        assert_samples(wrong, population=POPULATION, rate=RATE)
+
+
+def test_the_sampler_of_opacus():
+    torch = pytest.importorskip("torch")
+    samplers = pytest.importorskip("opacus.utils.uniform_sampler")
+    generator = torch.Generator().manual_seed(5)
+    sampler = samplers.UniformWithReplacementSampler(num_samples=POPULATION, sample_rate=RATE, generator=generator)
+    assert_samples(sampler, population=POPULATION, rate=RATE)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (iter([[1, 2], [3]]), "have ended"),
+        (lambda: [POPULATION], "has example 1280 of 1,280"),
+        (lambda: np.ones((2, 3), int), "must be a list of the numbers"),
+    ],
+)
+def test_what_is_no_sampler(draw, message):
+    with pytest.raises(ValueError, match=message):
+        assert_samples(draw, population=POPULATION, rate=RATE)

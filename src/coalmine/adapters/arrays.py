@@ -1,4 +1,4 @@
-"""Per-example gradients of any array library, by what they can do: `__array__` to read them, `concatenate` to append rows.
+"""Per-example gradients of any array library, by what they can do: `__array__` or DLPack to read them, `concat` to append rows.
 
 A tree is an array, or lists, tuples and dictionaries of trees, as PyTorch, JAX and hand-written loops have them. Every array
 of gradients has the examples along its first axis; together the others are flattened in the order of the tree.
@@ -30,6 +30,13 @@ def leaves(tree: Any) -> list[Any]:
     raise MismatchError(f"gradients must be arrays, or lists and dictionaries of arrays; found {type(tree).__name__}.")
 
 
+def own_order(tree: Any) -> list[Any]:
+    """The arrays of a tree with dictionaries in their own order, as a loop over them goes."""
+    if isinstance(tree, Mapping):
+        return [leaf for each in tree.values() for leaf in own_order(each)]
+    return [leaf for each in tree for leaf in own_order(each)] if isinstance(tree, list | tuple) else leaves(tree)
+
+
 def rebuilt(tree: Any, made: Callable[[Any], Any]) -> Any:
     """The same tree with every array replaced, in the same order as `leaves`."""
     if isinstance(tree, Mapping):
@@ -50,7 +57,8 @@ def as_numpy(array: Any) -> Array:
     if hasattr(array, "detach"):
         array = array.detach().to("cpu")
         array = array.float() if str(array.dtype) in ("torch.bfloat16", "torch.float16") else array
-    found = np.asarray(array)
+    by_dlpack = hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
+    found = np.from_dlpack(array) if by_dlpack else np.asarray(array)
     if not np.issubdtype(found.dtype, np.floating):
         found = found.astype(np.float32)
     return found
@@ -69,7 +77,7 @@ def flat_rows(tree: Any, dim: int) -> tuple[Array, list[tuple[int, ...]]]:
     if len(sizes) != 1 or -1 in sizes:
         raise MismatchError("every array of gradients needs the examples of the step along its first axis, as many in each.")
     count = sizes.pop()
-    parts = [as_numpy(leaf).reshape(count, -1) for leaf in found]
+    parts = [as_numpy(leaf).reshape(count, int(np.prod(leaf.shape[1:]))) for leaf in found]
     together = sum(part.shape[1] for part in parts)
     if together != dim:
         raise MismatchError(f"gradients of {together} numbers for each example, and loop(dim={dim}): state the model's own.")
@@ -103,4 +111,7 @@ def _appended(leaf: Any, more: Array) -> Any:
     if library in ("jax", "jaxlib"):
         numpy = sys.modules["jax"].numpy
         return numpy.concatenate([leaf, numpy.asarray(more, dtype=leaf.dtype)])
+    if not isinstance(leaf, np.ndarray) and hasattr(leaf, "__array_namespace__"):  # any other of the array API
+        space = leaf.__array_namespace__()
+        return space.concat([leaf, space.asarray(more, dtype=leaf.dtype, device=leaf.device)])
     return np.concatenate([np.asarray(leaf), more.astype(leaf.dtype, copy=False)])

@@ -19,7 +19,7 @@ import numpy as np
 
 from coalmine.audit.application import Application, observed
 from coalmine.audit.attached import AttachedAudit
-from coalmine.contracts import Array, Clip, IndexArray, Public, RoundCanaries, Sample, Vector
+from coalmine.contracts import Array, Clip, IndexArray, Public, Redrawn, RoundCanaries, Sample, Vector
 from coalmine.errors import MismatchError, NonFiniteError
 
 _CLEARLY = 5.0  # standard errors
@@ -48,9 +48,14 @@ class Count:
 
 
 class GradientAudit:
-    """An audit of training that clips per-example gradients: canaries for every step, and what was released."""
+    """An audit of training that clips per-example gradients: canaries for every step, and what was released.
 
-    def __init__(self, audit: AttachedAudit, application: Application):
+    `typed`: what a release is divided by was typed in, and may be a mistake; an engine's own number is for the audit to judge.
+    """
+
+    def __init__(self, audit: AttachedAudit, application: Application, *, typed: bool = True):
+        noise = application.description.noise
+        self._typed, self._noise = typed, 0.0 if noise is None else noise.multiplier
         self.audit, self._clip, self.groups = audit, application.description.clip, dict(application.groups)
         self.dim = application.initial.size
         self._sent = np.zeros((0, self.dim), np.float32)  # kept, since fresh memory costs more than what is written into it
@@ -80,6 +85,7 @@ class GradientAudit:
         others: Array | None,
         count: Count,
         samples: Sequence[Sample] = (),
+        redrawn: tuple[Redrawn, ...] = (),
         facts: Mapping[str, Any] | None = None,
     ) -> None:
         """What a step released: the noisy sum over `denominator`. `others` is the examples' part of the sum itself."""
@@ -87,7 +93,7 @@ class GradientAudit:
         if not np.isfinite(release).all():
             raise NonFiniteError(f"the release of step {number + 1} has NaN or infinite entries; nothing can be found in it.")
         if number == 0:
-            check_scale(planted, release * denominator, others)
+            check_scale(planted, release * denominator, others, self._noise * clip_norm if self._typed else None)
         seen = observed(
             number,
             release,
@@ -108,6 +114,7 @@ class GradientAudit:
                 canaries=canaries,
                 public=public,
                 samples=tuple(samples),
+                redrawn=redrawn,
                 cohort=count.who,
                 count=count.examples + int(planted.indices.size),
                 unclipped=count.unclipped,
@@ -163,11 +170,12 @@ def _factors(norms: Array, clip_norm: float, rows: Vector) -> Vector:
     return np.asarray(np.minimum(1.0, clip_norm / np.maximum(norms, 1e-30)), dtype=rows.dtype)
 
 
-def check_scale(planted: StepCanaries, total: Vector, others: Array | None) -> None:
+def check_scale(planted: StepCanaries, total: Vector, others: Array | None, spread: float | None = 0.0) -> None:
     """In the first step: does the release have the sign and the scale that were stated? `total` is n · release.
 
     It is regressed on what canaries and examples add together: with the stated scale the coefficient is 1, up to the noise. A
-    fault in clipping shows in two coefficients, of canaries and of examples, that differ; that is for the audit to say.
+    fault in clipping shows in two coefficients, of canaries and of examples, that differ, or in a sum that is longer beside
+    noise that is as stated (`spread` is its standard deviation); that is for the audit to say. None: nobody stated a scale.
     """
     parts = [part for part in (planted.part, others) if part is not None and np.any(part)]
     if not parts:
@@ -178,6 +186,8 @@ def check_scale(planted: StepCanaries, total: Vector, others: Array | None) -> N
             "the gradients of the first step are in the release with the opposite sign: hand over the noisy gradient, "
             "not the step that is added to the model."
         )
+    if spread is None or _longer_sum(total - scale * np.sum(parts, axis=0), scale, spread):
+        return
     (first, one), *rest = _coefficients(total, parts)
     second, other = rest[0] if rest else (first, one)
     agree = abs(first - second) < _CLEARLY * np.hypot(one, other)
@@ -186,6 +196,14 @@ def check_scale(planted: StepCanaries, total: Vector, others: Array | None) -> N
             f"the release of the first step is {scale:.3g} times what was stated: give scale=..., by which the sum of clipped "
             "gradients is multiplied (1/batch for a mean, 1 for a sum)."
         )
+
+
+def _longer_sum(noise: Array, scale: float, spread: float) -> bool:
+    """Whether the noise is nearer to what was stated than to what another scale makes of that."""
+    if not spread or not scale > 0 or not np.any(noise):
+        return False
+    ratio = float(np.log(np.sqrt(noise @ noise / noise.size) / spread))
+    return abs(ratio) < abs(ratio - float(np.log(scale)))
 
 
 def _coefficients(total: Vector, parts: Sequence[Array]) -> list[tuple[float, float]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from coalmine import _validate, accounting
 from coalmine.audit.application import Application, Replies, as_it_was, sampled
-from coalmine.audit.planning import AuditPlan, check_pool, usual_pool
+from coalmine.audit.planning import AuditPlan, check_pool, largest_pool, usual_pool
 from coalmine.audit.spec import LEAST_POOL, AuditSpec
 from coalmine.canaries import TransformCanaries
 from coalmine.canaries.schedule import Schedule
@@ -81,7 +81,8 @@ class Assignment:
         """What these canaries can decide."""
         numbers = application.initial.size * self.rounds if application.knows_others else 0
         claim = self._claim(application, spec.delta)
-        return AuditPlan(self.schedule.pool, claim, spec.delta, spec.confidence, numbers, self.sampled)
+        room = largest_pool(application.initial.size)
+        return AuditPlan(self.schedule.pool, claim, spec.delta, spec.confidence, numbers, self.sampled, room)
 
     def _claim(self, application: Application, delta: float) -> float | None:
         """What is claimed for a canary, as far as it is known before training."""

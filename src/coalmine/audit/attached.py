@@ -268,7 +268,7 @@ class AttachedAudit:
         application = self._known
         if not self._released:
             raise NotEnoughCanariesError(
-                "no round released anything, so that there is nothing to look at. " + " ".join(self._noted())
+                " ".join(["no round released anything, so that there is nothing to look at.", *map(str, self._noted())])
             )
         setup = None
         if self._realised:

@@ -67,8 +67,16 @@ def with_canaries(seen: Observed, recorder: Recorder) -> Observed:
     return replace(seen, canaries=found)
 
 
-def in_words_of(conformance: Conformance, description: Description) -> Conformance:
-    """Correlated noise is not new in every round; the tests see it whitened by its strategy, and their sentence says so."""
+def in_words_of(conformance: Conformance, description: Description, unit: str = "client") -> Conformance:
+    """Correlated noise is not new in every round; the tests see it whitened by its strategy, and their sentence says so.
+
+    Where examples are protected, nothing is said of clients.
+    """
+    if unit != "client":
+        findings = tuple(
+            replace(each, where=each.where and each.where.replace("client", unit)) for each in conformance.findings
+        )
+        conformance = replace(conformance, findings=findings)
     if description.fresh:
         return conformance
     findings = tuple(

@@ -64,7 +64,10 @@ def _enough(claim: float, most: int, delta: float, confidence: float) -> int | N
     while high > 1.1 * low + 1:
         middle = round(math.sqrt(low * high))
         low, high = (low, middle) if _notices_half(claim, middle, delta, confidence) else (middle, high)
-    return min(-(-high // 20) * 20, most)
+    found = min(-(-high // 20) * 20, most)
+    while found < most and not _notices_half(claim, found, delta, confidence):  # more canaries are not always better by a hair
+        found = min(found + 20, most)
+    return found
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class AuditPlan:
     confidence: float
     numbers: int  # parameters times steps: residuals that conformance looks at; 0 where it cannot
     sampled: bool = False  # canaries are sampled as examples are
+    room: int | None = None  # canaries that the model has room for
 
     @property
     def decides(self) -> bool:
@@ -104,6 +108,8 @@ class AuditPlan:
         else:
             more = _enough(self.claim, 100 * LARGEST_POOL, self.delta, self.confidence)
             other = f"{more:,} would" if more is not None else "no number of canaries would"
+            if more is not None and self.room is not None and more > self.room:
+                other += f", and this model has room for {self.room:,}"
             said = f"{many} cannot tell half the noise from the claim {self.claim:.3g}; {other}"
         seen = self.noticed
         if seen is not None:

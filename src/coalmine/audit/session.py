@@ -21,7 +21,7 @@ from coalmine.audit.spec import AuditSpec
 from coalmine.audit.statements import Measured
 from coalmine.canaries.setup import CanarySetup
 from coalmine.conformance import Battery
-from coalmine.contracts import Array, Caveat, Claim, Description, Finding, Glance, Observed, State, Vector
+from coalmine.contracts import Array, Caveat, Claim, Conformance, Description, Finding, Glance, Observed, State, Vector
 from coalmine.hooks import HookRunner
 from coalmine.result import AuditResult
 
@@ -150,8 +150,11 @@ class Session:
             stated,
             kept_share=kept,
             further=tuple(further),
-            conformance=None if self._battery is None else in_words_of(self._battery.conclude(), self.description),
+            conformance=None if self._battery is None else self._said(self._battery),
         )
+
+    def _said(self, battery: Battery) -> Conformance:
+        return in_words_of(battery.conclude(), self.description, self.spec.unit)
 
     def _keep(self, seen: Observed, rows: Mapping[str, Array]) -> None:
         if self.recorder is None:

@@ -11,11 +11,14 @@ sizes over the rounds            normal, with their trend; thirds of the rounds 
 pairs of rounds, of clients      `cohort_pairs`
 clients that the same code       hypergeometric in every round, bounded by Hoeffding (1963, Theorem 4 and section 6)
 draws under another secret
+
+Where nobody says who they were, but how many, the sizes alone are tested; that is less than the sentence says, and is said so.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -62,6 +65,8 @@ class Cohorts:
             "canaries": np.zeros(subject.pool, np.int32),
             "who": nothing(subject.population),
             "by_round": by_round.empty(1),  # the sizes
+            "unnamed": np.zeros(3),  # the same as `sizes` of rounds of which the size alone is known
+            "unnamed_by_round": by_round.empty(1),
             "broken": np.zeros(2),  # draws against the constraint, the round of the last one
             "again": np.zeros(3),  # draws under another secret, how many of them are in the cohort, and how many are expected
         }
@@ -70,6 +75,10 @@ class Cohorts:
         """One round."""
         cohort, canaries = seen.seen.cohort, seen.seen.canaries
         if cohort is None:
+            if seen.seen.count is not None:
+                size = float(seen.seen.count - canaries.indices.size)
+                memory["unnamed_by_round"] = by_round.appended(memory["unnamed_by_round"], [size])
+                memory["unnamed"] += [1, size, size**2]
             return
         if canaries.assigned is None and memory["canaries"].size:
             np.add.at(memory["canaries"], canaries.indices, 1)
@@ -111,19 +120,35 @@ class Cohorts:
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The constraint itself, and the laws of chance where the claim rests on them."""
-        rounds, places, squares = memory["sizes"].tolist()
-        if not rounds or subject.participation is None:
+        rounds, places, _ = memory["sizes"].tolist()
+        if subject.participation is None:
             return NotTested(self.key, "no-cohorts")
+        if not rounds:
+            return self._of_sizes_alone(memory, subject, subject.participation)
         broken, number = memory["broken"].tolist()
         tails = [Tail(0.0 if broken else 1.0, "less", f"round {int(number) + 1}"), _canaries(memory, subject)]
         sampling = _chance(subject.participation, subject.rounds)
         claimed = subject.participation.expected_size(subject.population, subject.rounds or int(rounds))
         if sampling is not None:
             claimed = sampling.rate * subject.population
-            tails += _by_chance(memory, sampling, subject.population, rounds, places, squares)
+            tails += _by_chance(memory, sampling, subject.population, rounds)
             tails += pair_tails(memory["who"], subject.population, sampling) if 0 < sampling.rate < 1 else []
             tails += _drawn_again(*memory["again"].tolist())
         return found(self.key, worst(tails), claimed=claimed, measured=places / rounds)
+
+    def _of_sizes_alone(self, memory: Memory, subject: Subject, told: Participation) -> Finding | NotTested:
+        """Nobody said who was drawn."""
+        rounds, places, squares = memory["unnamed"].tolist()
+        sampling = _chance(told, subject.rounds)
+        if not rounds or sampling is None or not 0 < sampling.rate < 1:
+            return NotTested(self.key, "no-cohorts")
+        claimed = sampling.rate * subject.population
+        if sampling.cohort_size is None:
+            tails = _of_sizes(memory["unnamed"], memory["unnamed_by_round"], sampling.rate, subject.population)
+        else:
+            as_said = (places, squares) == (rounds * sampling.cohort_size, rounds * sampling.cohort_size**2)
+            tails = [Tail(1.0 if as_said else 0.0, "less", "sizes of cohorts")]
+        return found(self.key, worst(tails), claimed=claimed, measured=places / rounds, sizes_only=True)
 
 
 def _chance(participation: Participation, rounds: int) -> Sampling | None:
@@ -160,26 +185,46 @@ def _period(number: int, constraint: PerPeriod) -> int:
     return next(place for place in range(constraint.times) if number < constraint.rounds * (place + 1) // constraint.times)
 
 
-def _by_chance(memory: Memory, sampling: Sampling, population: int, rounds: float, places: float, squares: float) -> list[Tail]:
+def _by_chance(memory: Memory, sampling: Sampling, population: int, rounds: float) -> list[Tail]:
     """All laws of sampling by chance."""
     rate, fixed = sampling.rate, sampling.cohort_size is not None
     if not 0 < rate < 1:
         return []
-    tails = []
-    if not fixed:
-        fewer, more = binomial(places, population * rounds, rate)  # more places than claimed: less protection
-        tails.append(Tail(min(1.0, 2 * min(fewer, more)), "less" if more < fewer else "more", "clients over all rounds"))
-        mean, variance = population * rate, population * rate * (1 - rate)
-        if variance >= _ENOUGH:
-            spread = max(squares - 2 * mean * places + rounds * mean**2, 0.0)
-            # sizes are whole numbers, all of which may be the mean: for the lower tail each is half a client farther off
-            nearest = spread + math.sqrt(rounds * spread) + rounds / 4
-            scale = 1 + (1 - 6 * rate * (1 - rate)) / (2 * variance)
-            lower, upper = (chi_square(each / variance / scale, rounds / scale) for each in (nearest, spread))
-            tails.append(Tail(min(1.0, 2 * min(lower[0], upper[1])), "unknown", "sizes of cohorts"))
-            sizes = by_round.full(memory["by_round"])  # those of several rounds are one of as many times the clients
-            tails += _over_time(sizes[:, 0], population * int(sizes[0, 1]), rate)
+    tails = [] if fixed else _of_sizes(memory["sizes"], memory["by_round"], rate, population)
     return [*tails, *_by_client(memory, rate, population, rounds, fixed), *_overlaps(memory, rate, population, rounds, fixed)]
+
+
+def sizes_by_chance(sizes: Sequence[int], rate: float, population: int) -> float:
+    """The p-value of sizes of cohorts, one for every round, under Poisson sampling.
+
+    >>> sizes_by_chance([64] * 40, 0.05, 1280) < 1e-9 < sizes_by_chance([60, 71, 55, 64, 68, 57], 0.05, 1280)
+    True
+    """
+    if not sizes or not 0 < rate < 1:
+        return 1.0
+    rows = by_round.empty(1)
+    for each in sizes:
+        rows = by_round.appended(rows, [float(each)])
+    totals = np.array([len(sizes), np.sum(sizes), np.square(sizes, dtype=np.float64).sum()])
+    return min(1.0, worst(_of_sizes(totals, rows, rate, population)).p_value)
+
+
+def _of_sizes(totals: Array, rows: Array, rate: float, population: int) -> list[Tail]:
+    """All places, how far sizes are apart, and whether they grow."""
+    rounds, places, squares = totals.tolist()
+    fewer, more = binomial(places, population * rounds, rate)  # more places than claimed: less protection
+    tails = [Tail(min(1.0, 2 * min(fewer, more)), "less" if more < fewer else "more", "clients over all rounds")]
+    mean, variance = population * rate, population * rate * (1 - rate)
+    if variance >= _ENOUGH:
+        spread = max(squares - 2 * mean * places + rounds * mean**2, 0.0)
+        # sizes are whole numbers, all of which may be the mean: for the lower tail each is half a client farther off
+        nearest = spread + math.sqrt(rounds * spread) + rounds / 4
+        scale = 1 + (1 - 6 * rate * (1 - rate)) / (2 * variance)
+        lower, upper = (chi_square(each / variance / scale, rounds / scale) for each in (nearest, spread))
+        tails.append(Tail(min(1.0, 2 * min(lower[0], upper[1])), "unknown", "sizes of cohorts"))
+        sizes = by_round.full(rows)  # those of several rounds are one of as many times the clients
+        tails += _over_time(sizes[:, 0], population * int(sizes[0, 1]), rate)
+    return tails
 
 
 def _over_time(sizes: Array, population: int, rate: float) -> list[Tail]:

@@ -7,6 +7,9 @@ those of NumPy, of Python, and of PyTorch and JAX where they are loaded: a libra
 A key that nobody guesses but its owner shows where the last round is released once more under another secret, as the trainer
 does with its clients alone and with the very same sum (whose noise a seed that is made of the sum repeats): the noises must be
 independent.
+
+Where a trainer holds the generator of the noise, and its seed is one that can be tried, it draws the noise of a round once more
+from the generator's state before it (`Observed.redrawn`): then it does not matter how many numbers were drawn since the seed.
 """
 
 from __future__ import annotations
@@ -33,8 +36,10 @@ FAVOURITES = (
     *(1111, 1729, 2222, 2718, 3141, 3333, 3407, 4321, 4357, 4444, 5489, 5555, 6666, 7777, 8888, 9999, 10_000),
     *(31415, 65535, 65536, 99999, 271828, 314159, 0xBADC0DE, 0xC0FFEE, 0xDEADBEEF, 2**31 - 1, 2**32 - 1),
 )
+UNSEEDED = 67280421310721  # of a `torch.Generator()` that nobody has seeded: the same in every process
 _LARGEST = 2**32
 _SECONDS = 4  # of the clock that are tried in a round: training takes longer, the noise is drawn at its end
+_WIDTH = 80  # of words that are remembered
 _HIT = 0.9  # cosine of a right guess
 Numbers = NDArray[np.float32]
 
@@ -97,6 +102,7 @@ def _table(with_torch: bool) -> tuple[Numbers, tuple[tuple[str, int], ...]]:
     """Rows of unit length for all seeds that do not depend on the run, and what each is."""
     made = OF_NUMBERS | (OF_TORCH if with_torch else {})
     names = tuple((name, seed) for name in made for seed in (*range(1001), *FAVOURITES))
+    names += tuple((name, UNSEEDED) for name in OF_TORCH if with_torch)
     return _unit([made[name](seed) for name, seed in names]), names
 
 
@@ -138,8 +144,16 @@ class NoiseUnpredictable:
         return needs_noise(subject) or ("few-coordinates" if subject.dim < NUMBERS else None)
 
     def init(self, subject: Subject) -> Memory:
-        """The largest cosine, its round, what was guessed; how many guesses; cosines under other secrets, of how many."""
-        return {"largest": np.zeros(2), "tried": np.zeros(1), "guess": np.zeros(80, np.uint8), "others": np.zeros((2, 2))}
+        """The largest cosine, its round, what was guessed; how many guesses; cosines under other secrets, of how many; of
+        noise that was drawn once more the cosine, coordinates, the round and how many were tried, and the generator."""
+        return {
+            "largest": np.zeros(2),
+            "tried": np.zeros(1),
+            "guess": _text(""),
+            "others": np.zeros((2, 2)),
+            "redrawn": np.zeros(4),
+            "generator": _text(""),
+        }
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
@@ -149,6 +163,12 @@ class NoiseUnpredictable:
         for place, other in enumerate((seen.bare, seen.again)):
             if other is not None:
                 memory["others"][place] = _cosine(noise.values, other), other.size
+        for guess in seen.seen.redrawn:
+            memory["redrawn"][3] += 1
+            same = _cosine(noise.values, Summed(((1.0, guess.values),)))
+            if same > memory["redrawn"][0]:
+                memory["redrawn"][:3] = same, guess.values.size, seen.seen.round
+                memory["generator"] = _text(guess.generator)
         parts = _unit(_parts(noise.values, subject))
         number, torch, jax = seen.seen.round, "torch" in sys.modules, sys.modules.get("jax")
         tables = [_table(torch), _of_the_round(number, subject.seed, torch)]
@@ -162,8 +182,7 @@ class NoiseUnpredictable:
             largest = round(abs(float(np.einsum("i,i->", rows[row], parts[part], dtype=np.float64))), 6)
             if largest > memory["largest"][0] and (largest > _HIT or rows is not tables[-1][0]):
                 memory["largest"] = np.array([largest, number], dtype=np.float64)
-                said = f"{names[row][0]}, seed {names[row][1]}".encode()[: memory["guess"].size]
-                memory["guess"] = np.frombuffer(said.ljust(memory["guess"].size), np.uint8).copy()
+                memory["guess"] = _text(f"{names[row][0]}, seed {names[row][1]}")
 
     def conclude(self, memory: Memory, shared: Memory, subject: Subject) -> Finding | NotTested:
         """The best guess; none is expected to be near."""
@@ -171,15 +190,29 @@ class NoiseUnpredictable:
         if not tried:
             return NotTested(self.key, "noise-too-small")
         largest, number = memory["largest"]
-        said = memory["guess"].tobytes().decode(errors="replace").strip()
-        tails = [Tail(min(1.0, tried * cosine(float(largest), NUMBERS)), where=f"round {int(number) + 1}: {said}")]
+        tails = [
+            Tail(min(1.0, tried * cosine(float(largest), NUMBERS)), where=f"round {int(number) + 1}: {_said(memory, 'guess')}")
+        ]
         cosines = [float(largest)]
+        again, dim, at, times = memory["redrawn"].tolist()
+        if times:
+            where = f"round {int(at) + 1}: {_said(memory, 'generator')}"
+            tails.append(Tail(min(1.0, times * cosine(again, int(dim))) if dim else 1.0, where=where))
+            cosines.append(again)
         for (same, dim), what in zip(memory["others"].tolist(), ("clients alone", "sum"), strict=True):
             if dim:
                 tails.append(Tail(cosine(same, int(dim)), where=f"the last round's {what}, released under another secret"))
                 cosines.append(same)
         nearest = min(range(len(tails)), key=lambda place: tails[place].p_value)
         return found(self.key, worst(tails), claimed=0.0, measured=cosines[nearest], guesses=int(tried))
+
+
+def _text(said: str) -> NDArray[np.uint8]:
+    return np.frombuffer(said.encode()[:_WIDTH].ljust(_WIDTH), np.uint8).copy()
+
+
+def _said(memory: Memory, name: str) -> str:
+    return memory[name].tobytes().decode(errors="replace").strip()
 
 
 def _parts(values: Array, subject: Subject) -> list[Array]:

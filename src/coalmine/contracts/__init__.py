@@ -49,6 +49,7 @@ from coalmine.contracts.observed import (
     LowRank,
     Observed,
     Projections,
+    Redrawn,
     RoundCanaries,
     Sample,
 )
@@ -128,6 +129,7 @@ __all__ = [
     "ProtectedExamples",
     "Public",
     "Ranking",
+    "Redrawn",
     "Release",
     "RoundCanaries",
     "Sample",

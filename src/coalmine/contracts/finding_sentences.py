@@ -29,6 +29,7 @@ FINDINGS: dict[str, str | Callable[[Numbers], str]] = {
     "earlier-rounds": "nothing of earlier rounds comes back",
 }
 WHITENED = {"noise-fresh": "whitened by its strategy, the noise is new in every round"}  # of correlated noise
+SIZES = "cohorts are as large as their sampling makes them"  # where nobody says who they are
 MEASURED = {  # what the number of a finding is, where its sentence does not say so
     "noise-by-coordinate": "coordinates without noise",
     "noise-gaussian": "as fourth moment",
@@ -66,7 +67,7 @@ NO_PART = ("not-described", "not-adaptive", "one-round", "one-layer")  # reasons
 def finding(key: str, details: Numbers) -> str:
     """The sentence of the description that a check tests."""
     made: str | Callable[[Numbers], str] = WHITENED.get(key, "") if details.get("whitened") else ""
-    made = made or FINDINGS.get(key, key)
+    made = made or (SIZES if details.get("sizes_only") else FINDINGS.get(key, key))
     return made if isinstance(made, str) else made(details)
 
 

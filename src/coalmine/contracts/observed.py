@@ -65,6 +65,14 @@ class Compared:
 
 
 @dataclass(frozen=True, eq=False)
+class Redrawn:
+    """Standard normals that anybody can draw who tries seeds; noise that is proportional to them was drawn in the same way."""
+
+    values: Array
+    generator: str  # in words, with its seed
+
+
+@dataclass(frozen=True, eq=False)
 class Observed:
     """One round as any trainer saw it: the only thing that an audit takes.
 
@@ -80,6 +88,7 @@ class Observed:
         again       mean of updates: what the mechanism makes of the same sum under another secret; released to nobody
         expected    contributions: what the trainer told the mechanism to divide by; None: not known
         unclipped   updates among them that were no longer than the clip norm, counted by the trainer and not by the mechanism
+        redrawn     noise that this round has if it was drawn from a generator whose seed can be guessed
         covariance  of a mechanism whose noise depends on the data; the auditor's, never published
         resolution  mean of updates: the step of its numbers where it is a difference of rounded parameters, else 0
 
@@ -101,6 +110,7 @@ class Observed:
     count: int | None = None
     expected: float | None = None
     unclipped: int | None = None
+    redrawn: tuple[Redrawn, ...] = ()
     covariance: LowRank | None = None
     resolution: float = 0.0
     record: Mapping[str, Any] = field(default_factory=dict)  # loss, norms, counts, for logs

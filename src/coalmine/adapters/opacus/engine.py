@@ -30,6 +30,8 @@ class OpacusAudit:
     """A `PrivacyEngine` whose optimizers are audited."""
 
     def __init__(self, audit: AttachedAudit, engine: Any):
+        if not hasattr(engine, "make_private"):
+            raise MismatchError(f"audit.opacus(...) takes the PrivacyEngine of Opacus; got {type(engine).__name__}.")
         self._audit, self._engine = audit, engine
 
     def make_private(self, **options: Any) -> tuple[Any, ...]:
@@ -100,6 +102,7 @@ def _attached(optimizer: DPOptimizer, audit: AttachedAudit, setting: EngineSetti
     groups = _groups(optimizer, setting.module)
     large = sum(parameter.numel() for parameter in optimizer.params) >= _LARGE
     every = _EVERY if large and setting.rounds is not None and not audit.settled else 1
+    rounds = audit.rounds if audit.settled and not audit.sampled else setting.rounds
     steps = Steps(setting.module, drawn, every)
     description = describe(optimizer, setting.noise)
     application = Application(
@@ -110,14 +113,14 @@ def _attached(optimizer: DPOptimizer, audit: AttachedAudit, setting: EngineSetti
         description=description,
         knows_others=True,
         unit="example",
-        rounds=None if setting.rounds is None else max(setting.rounds // every, _FEWEST),
+        rounds=None if rounds is None else rounds if audit.settled else max(rounds // every, _FEWEST),
         facts={"audited_every": every} if every > 1 else {},
         rate=setting.rate if drawn is not None else None,
         clients=Clients() if drawn is None else Clients(setting.participation(setting.rounds or 1), drawn.examples),
         model=lambda: _negative(optimizer),
         closing=lambda: _closing(setting, description, audit, steps.taken),
     )
-    gradients = GradientAudit(audit, application)
+    gradients = GradientAudit(audit, application, typed=False)
     if drawn is not None and audit.sampled:
         drawn.pool = audit.schedule.pool
     return audited(optimizer, steps.begun(gradients, description))
@@ -175,12 +178,15 @@ def _groups(optimizer: DPOptimizer, module: Any) -> dict[str, slice]:
 
 def _closing(setting: EngineSetting, description: Description, audit: AttachedAudit, steps: int) -> dict[str, Any]:
     """What is claimed for the examples: by the engine's accountant where its assumptions hold, else by ours."""
-    pattern = setting.participation(max(steps, 1))
+    accountant: Any = getattr(setting.engine, "accountant", None)
+    history = [] if accountant is None or not description.has_noise else accountant.history
+    spent = float(accountant.get_epsilon(audit.delta)) if history else None
+    pattern, stated = setting.participation(max(steps, 1)), setting.poisson
+    if pattern is None and history:  # an optimizer that was attached by hand: what its accountant was told
+        pattern, stated = Poisson(float(history[-1][1]), max(steps, 1)), True
     if pattern is None or not description.has_noise:
         return {}
-    accountant = getattr(setting.engine, "accountant", None)
-    spent = None if accountant is None or not len(accountant) else float(accountant.get_epsilon(audit.delta))
-    if setting.poisson and spent is not None:
+    if stated and spent is not None:
         named = f"{type(accountant).__name__} of opacus {version('opacus')}"
         return {"participation": pattern.attendance, "epsilon_of_clients": spent, "accountant_of_clients": named}
     if spent is not None:

@@ -23,6 +23,7 @@ from opacus.optimizers import DPOptimizer
 
 from coalmine._random import stream
 from coalmine.adapters.gradients import Count, GradientAudit, StepCanaries, clipped_parts
+from coalmine.adapters.seeds import Draws, before_noise
 from coalmine.conformance.residual import LEAST_NOISE
 from coalmine.contracts import Array, Clip, Description, Glance, IndexArray, Sample, Vector
 from coalmine.errors import MismatchError
@@ -58,6 +59,7 @@ class Steps:
         self.who: IndexArray | None = None
         self.sums: list[Any] = []  # of a step that is not audited: what Opacus made of the examples, before the noise
         self.longest: float | None = None
+        self.draws: Draws | None = None  # of the noise, before it
 
     @property
     def active(self) -> bool:
@@ -101,7 +103,7 @@ class Steps:
         if count * self.gradients.dim > _LARGE and self.done % _SOME:
             self.whole = False
             return
-        parts = [each.detach().reshape(count, -1).to("cpu").float().numpy() for each in samples]
+        parts = [each.detach().reshape(count, each.shape[1:].numel()).to("cpu").float().numpy() for each in samples]
         self.first = np.concatenate([part[:1] for part in parts], axis=1)
         clip = self.description.clip if isinstance(self.description.clip.norm, tuple) else Clip(self.clip_norm)
         total, norms = clipped_parts(parts, clip)
@@ -135,6 +137,7 @@ class Steps:
             others=self.others,
             count=Count(self.examples, self.unclipped if self.whole and self.own is not None else None, self.who),
             samples=self.samples,
+            redrawn=() if self.draws is None else (self.draws.redrawn([each.shape for each in optimizer.params]),),
         )
         self.done, self.taken = self.done + 1, self.taken + 1
         self._clear()
@@ -206,6 +209,14 @@ class _Watched:
                     raise MismatchError(f"noise multiplier {noise:g} in step {steps.done + 1}: an audit is of one mechanism.")
                 steps.released(self)
         return done
+
+    def add_noise(self) -> None:
+        """As Opacus does, after a look at the generator."""
+        steps: Steps = vars(self)[_NAME]
+        if steps.active and not getattr(self, "secure_mode", False):
+            with steps.safely():
+                steps.draws = before_noise(self.generator, self.params[0].device)  # type: ignore[attr-defined]
+        super().add_noise()  # type: ignore[misc]
 
     def _shaped(self, rows: Vector) -> list[Any]:
         """Rows as per-example gradients of every parameter, on its device."""
