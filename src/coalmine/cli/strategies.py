@@ -136,9 +136,26 @@ def account(name: str, options: Mapping[str, Any], plan: Any, sampling: Any, ask
         assert asked.epsilon is not None
         noise = accounting.calibrate_noise(pattern, epsilon=asked.epsilon, delta=asked.delta, description=described, **how)
     claim = accounting.claim_of(described.scaled(noise), pattern, delta=asked.delta, rounds=plan.rounds, **how)
+    if not sampling:
+        say_overlap(strategy, plan)
     often = {} if sampling else {"participations": plan.participations, "separation": plan.separation}
     numbers = {"strategy": name, **often, **measures(strategy, plan), "noise_multiplier_first_one": noise * strategy.first}
     return Accounted(claim, noise, numbers)
+
+
+def say_overlap(strategy: Any, plan: Any) -> None:
+    """More bands than rounds between two participations: what it costs in sensitivity."""
+    bands, times = strategy.bands, plan.participations
+    if strategy.kind != "banded" or times == 1 or bands <= plan.separation:
+        return
+    from coalmine.contracts import Separation
+
+    moved = strategy.sensitivity(Separation(times, plan.separation, plan.rounds)) / math.sqrt(times)
+    typer.echo(
+        f"note: {bands} bands are more than the {plan.separation} rounds between two participations of a client. Their columns "
+        f"overlap, and the sensitivity is {moved - 1:.0%} above the root of {times} that at most {plan.separation} bands have.",
+        err=True,
+    )
 
 
 def measures(strategy: Any, plan: Any) -> dict[str, Any]:
