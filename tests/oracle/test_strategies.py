@@ -29,6 +29,7 @@ from coalmine.mechanisms.strategies import (
     Toeplitz,
     Tree,
     make_strategy,
+    off_by,
     sensitivity,
 )
 
@@ -407,6 +408,21 @@ def test_noise_of_many_bands_is_made_for_several_rounds_at_once(bands, together)
         assert all(np.array_equal(each, made[number]) for each in again)
 
 
+@pytest.mark.parametrize(
+    ("rounds", "nu", "buffers", "off", "cost"),
+    [(2048, 0.0, 6, 0.01, 1e-3), (2048, 0.00197, 5, 0.03, 1e-3), (128, 0.0375, 4, 0.01, 1e-3), (20, 0.3, 3, 0.01, 1e-3)],
+)
+def test_few_buffers_are_nearly_damped_toeplitz_noise(rounds, nu, buffers, off, cost):
+    """Coefficients differ by so much at most, the loss by a thousandth; privacy is accounted for what is used."""
+    meant, plan = Toeplitz(rounds, nu), Plan(rounds, 4, rounds // 4)
+    made = make_strategy("toeplitz", {"damping": nu, "buffers": buffers}, plan)
+    assert made.kind == "blt" and made.vectors == buffers and made.decreasing and off_by(made, meant) < off
+    limits = Separation(4, rounds // 4, rounds)
+    losses = [each.sensitivity(limits) * each.rms_error() for each in (made, meant)]
+    assert losses[0] == approx(losses[1], rel=cost)
+    assert np.allclose(meant.matrix() @ made.inverse(), np.eye(rounds), atol=10 * off)
+
+
 def test_a_restart_draws_new_normals():
     strategy = Restarted(12, Toeplitz(4))
     made, _ = streamed(strategy, 3000)
@@ -512,6 +528,8 @@ def test_files_that_hold_no_matrix_are_refused(tmp_path):
         ("banded", {"objective": "median"}, "objective"),
         ("blt", {"buffers": 9}, "at most 8"),
         ("toeplitz", {"damping": 1.0}, "damping"),
+        ("toeplitz", {"damping": 1.0, "buffers": 3}, "damping"),
+        ("toeplitz", {"buffers": 9}, "at most 8"),
         ("toeplitz", {"damping": float("nan")}, "damping"),
         ("tree", {"honaker": "above"}, "honaker"),
         ("matrix", {}, "needs file"),

@@ -80,6 +80,14 @@ def test_more_bands_than_rounds_between_participations_cost_what_is_said():
     assert "note" not in enough.stderr
 
 
+def test_buffers_that_stand_for_toeplitz_noise_say_how_near_they_are():
+    words = ("account", "--strategy", "toeplitz", "--damping", "0.00197", "--buffers", "5", *LONG, "--noise-multiplier", "4")
+    found = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    numbers = json.loads(found.stdout)
+    assert numbers["memory_vectors"] == 5 and numbers["loss"] == approx(11.49757, rel=1e-3)
+    assert "5 buffers stand for all 2048 rounds. Coefficients differ by at most 2.3" in found.stderr
+
+
 def test_plan_compares_strategies_and_draws_them(tmp_path):
     picture = tmp_path / "strategies.svg"
     words = ("plan", "--strategy", "all", "--rounds", "64", "--separation", "8", "--dim", "1000", "--picture", str(picture))

@@ -36,7 +36,7 @@ class Toeplitz(ToeplitzStrategy):
 
     damping: float = 0.0
     kind: ClassVar[str] = "toeplitz"
-    options: ClassVar[tuple[str, ...]] = ("damping",)
+    options: ClassVar[tuple[str, ...]] = ("damping", "buffers")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,7 +45,7 @@ class Toeplitz(ToeplitzStrategy):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], plan: Plan) -> CorrelatedStrategy:
-        """`damping`."""
+        """`damping`. With `buffers` it is another strategy, see `make_strategy`."""
         return cls(plan.rounds, options.get("damping", 0.0))
 
     def column(self) -> Array:
