@@ -71,6 +71,23 @@ def test_more_participations_than_fit_are_counted_as_many_as_fit_and_that_is_sai
     assert "note" not in CliRunner().invoke(app, [*words, "--participations", "8"]).stderr
 
 
+def test_more_bands_than_rounds_between_participations_cost_what_is_said():
+    words = ("account", "--strategy", "banded", "--rounds", "128", "--separation", "8", "--delta", "1e-5")
+    found = CliRunner().invoke(app, [*words, "--bands", "16", "--noise-multiplier", "1", "--json"], catch_exceptions=False)
+    cost = json.loads(found.stdout)["sensitivity"] / 16**0.5 - 1
+    assert cost > 0.2 and f"the sensitivity is {cost:.0%} above the root of 16" in found.stderr
+    enough = CliRunner().invoke(app, [*words, "--bands", "8", "--noise-multiplier", "1"], catch_exceptions=False)
+    assert "note" not in enough.stderr
+
+
+def test_buffers_that_stand_for_toeplitz_noise_say_how_near_they_are():
+    words = ("account", "--strategy", "toeplitz", "--damping", "0.00197", "--buffers", "5", *LONG, "--noise-multiplier", "4")
+    found = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    numbers = json.loads(found.stdout)
+    assert numbers["memory_vectors"] == 5 and numbers["loss"] == approx(11.49757, rel=1e-3)
+    assert "5 buffers stand for all 2048 rounds. Coefficients differ by at most 2.3" in found.stderr
+
+
 def test_plan_compares_strategies_and_draws_them(tmp_path):
     picture = tmp_path / "strategies.svg"
     words = ("plan", "--strategy", "all", "--rounds", "64", "--separation", "8", "--dim", "1000", "--picture", str(picture))
@@ -98,6 +115,26 @@ def test_plan_compares_strategies_and_draws_them(tmp_path):
         (
             ("account", "--strategy", "blt", "--rounds", "9", "--groups", "3", "--epsilon", "1", "--delta", "1e-5"),
             "--sampling-rate",
+        ),
+        (
+            (
+                "account",
+                "--strategy",
+                "banded",
+                "--rounds",
+                "1000000",
+                "--bands",
+                "1000000",
+                "--epsilon",
+                "1",
+                "--delta",
+                "1e-5",
+            ),
+            "At most 16 bands are",
+        ),
+        (
+            ("account", "--strategy", "toeplitz", "--rounds", "1000000000", "--epsilon", "1", "--delta", "1e-5"),
+            "at most 1,048,576",
         ),
         (("plan",), "--claim and --delta"),
         (("plan", "--strategy", "all", "--rounds", "9", "--claim", "3"), "belong together"),

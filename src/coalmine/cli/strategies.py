@@ -15,7 +15,9 @@ Strategy = Annotated[
 ]
 Compared = Annotated[str | None, typer.Option(help="Compare strategies of noise: a name as in `account`, or all.")]
 Bands = Annotated[int | None, typer.Option(help="Strategy banded: coefficients; default: the separation.")]
-Buffers = Annotated[int | None, typer.Option(help="Strategy blt: buffers; default 3.")]
+Buffers = Annotated[
+    int | None, typer.Option(help="Strategy blt: buffers, default 3; toeplitz: so many in the place of all rounds.")
+]
 Damping = Annotated[float | None, typer.Option(help="Strategy toeplitz: damping, nu; default 0, the square root.")]
 Objective = Annotated[str | None, typer.Option(help="Strategies banded, blt: minimise the mean or the max error.")]
 Honaker = Annotated[str | None, typer.Option(help="Strategy tree: none, below or full; default below.")]
@@ -122,6 +124,7 @@ def account(name: str, options: Mapping[str, Any], plan: Any, sampling: Any, ask
     if asked.delta is None or (asked.noise is None) == (asked.epsilon is None):
         raise ValueError("with --strategy give --delta, and --noise-multiplier or --epsilon.")
     strategy = make_strategy(name, options, plan)
+    say_approximation(name, options, strategy, plan)
     rounds: Any = strategy
     if strategy.bands == 1:
         from coalmine.contracts import Fresh
@@ -136,9 +139,41 @@ def account(name: str, options: Mapping[str, Any], plan: Any, sampling: Any, ask
         assert asked.epsilon is not None
         noise = accounting.calibrate_noise(pattern, epsilon=asked.epsilon, delta=asked.delta, description=described, **how)
     claim = accounting.claim_of(described.scaled(noise), pattern, delta=asked.delta, rounds=plan.rounds, **how)
+    if not sampling:
+        say_overlap(strategy, plan)
     often = {} if sampling else {"participations": plan.participations, "separation": plan.separation}
     numbers = {"strategy": name, **often, **measures(strategy, plan), "noise_multiplier_first_one": noise * strategy.first}
     return Accounted(claim, noise, numbers)
+
+
+def say_approximation(name: str, options: Mapping[str, Any], strategy: Any, plan: Any) -> None:
+    """How near buffers are to the damped Toeplitz noise that they stand for."""
+    if name != "toeplitz" or options.get("buffers") is None or options.get("restart_every") is not None:
+        return
+    from coalmine.mechanisms.strategies import Toeplitz, off_by
+
+    meant = Toeplitz(plan.rounds, options.get("damping") or 0.0)
+    more = measures(strategy, plan)["loss"] / measures(meant, plan)["loss"] - 1
+    typer.echo(
+        f"note: {strategy.vectors} buffers stand for all {plan.rounds} rounds. Coefficients differ by at most "
+        f"{off_by(strategy, meant):.2%}, the loss by {more:+.2%}; accounted is what is used.",
+        err=True,
+    )
+
+
+def say_overlap(strategy: Any, plan: Any) -> None:
+    """More bands than rounds between two participations: what it costs in sensitivity."""
+    bands, times = strategy.bands, plan.participations
+    if strategy.kind != "banded" or times == 1 or bands <= plan.separation:
+        return
+    from coalmine.contracts import Separation
+
+    moved = strategy.sensitivity(Separation(times, plan.separation, plan.rounds)) / math.sqrt(times)
+    typer.echo(
+        f"note: {bands} bands are more than the {plan.separation} rounds between two participations of a client. Their columns "
+        f"overlap, and the sensitivity is {moved - 1:.0%} above the root of {times} that at most {plan.separation} bands have.",
+        err=True,
+    )
 
 
 def measures(strategy: Any, plan: Any) -> dict[str, Any]:
@@ -240,6 +275,8 @@ def compare(
     made, rows = {}, {}
     for each in dict.fromkeys(names):
         own = {key: value for key, value in options.items() if key in NAMES[each].options}
+        if each == "toeplitz" and name == "all":
+            own.pop("buffers", None)  # they are those of blt
         made[each] = make_strategy(each, own, plan)
         rows[each] = measures(made[each], plan)
         if dim is not None:

@@ -68,7 +68,7 @@ def plates(evidence: Evidence) -> Iterator[tuple[str, str, Callable[[], Drawing]
         )
     seen = next((dict(each.data) for each in result.caveats if each.code == "correlated-seen"), {})
     if all(drawable(seen.get(name)) for name in ("claimed", "described", "diagonal")):
-        mean = result.diagnostics.get("mean")
+        mean: Any = result.diagnostics.get("mean")
         yield (
             "gaps",
             "Who sees the canaries through this noise",

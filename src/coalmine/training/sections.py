@@ -121,7 +121,9 @@ class MechanismSection(_Section):
         "[correlated noise](correlated-noise.md)",
     )
     bands: Whole | None = Field(None, description="strategy banded: coefficients; default: the separation of the participation")
-    buffers: Whole | None = Field(None, description="strategy blt: buffers; default 3")
+    buffers: Whole | None = Field(
+        None, description="strategy blt: buffers; default 3; toeplitz: buffers in the place of all rounds"
+    )
     damping: Decay | None = Field(None, description="strategy toeplitz: damping ν; default 0, the square root of prefix sums")
     objective: Literal["mean", "max"] | None = Field(
         None, description="strategies banded, blt: the error over rounds that is minimised; default mean"

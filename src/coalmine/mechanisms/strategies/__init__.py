@@ -2,7 +2,7 @@
 
     strategy      noise of a round                                       vectors kept     sensitivity of repeated rounds
     independent   new                                                    0                exact
-    toeplitz      all rounds before, damped by ν                         all              exact
+    toeplitz      all rounds before, damped by ν                         all, or buffers  exact
     banded        the last rounds; sampling may amplify                  bands - 1        exact
     blt           a few buffers that forget exponentially                buffers          exact
     tree          nodes of a binary tree over the rounds                 log₂(rounds)     upper bound
@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from coalmine import _validate
+from coalmine.mechanisms.strategies.approximation import in_buffers, off_by
 from coalmine.mechanisms.strategies.banded import Banded
 from coalmine.mechanisms.strategies.blt import Blt
 from coalmine.mechanisms.strategies.given import Given
@@ -44,7 +45,9 @@ __all__ = [
     "Sensitivity",
     "Toeplitz",
     "Tree",
+    "in_buffers",
     "make_strategy",
+    "off_by",
     "read_strategy",
 ]
 
@@ -74,4 +77,7 @@ def make_strategy(name: str, options: Mapping[str, Any], plan: Plan) -> Correlat
         if key not in kind.options:
             has = f"it has {', '.join(kind.options)}" if kind.options else "it has none"
             raise ValueError(f"strategy {name!r} has no option {key!r}: {has}.")
+    if kind is Toeplitz and "buffers" in stated:
+        buffers = stated.pop("buffers")
+        return in_buffers(Toeplitz(plan.rounds, stated.get("damping", 0.0)), buffers)
     return kind.from_options(stated, plan)

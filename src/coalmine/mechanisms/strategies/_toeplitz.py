@@ -17,14 +17,21 @@ from dataclasses import dataclass
 import numpy as np
 import scipy  # its parts are loaded when they are used
 
+from coalmine import _validate
 from coalmine.contracts import Array, Constraint, Explicit, PerPeriod
 from coalmine.mechanisms.strategies.sensitivity import Sensitivity
 from coalmine.mechanisms.strategies.strategy import MOST_ROUNDS, CorrelatedStrategy
+
+LONGEST = 1 << 20  # rounds: errors and sensitivities take vectors of that length, and a search hundreds of them
 
 
 @dataclass(frozen=True)
 class ToeplitzStrategy(CorrelatedStrategy):
     """A strategy that its first column describes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.whole("rounds", self.rounds, least=1, most=LONGEST)
 
     @abstractmethod
     def column(self) -> Array:
@@ -98,9 +105,8 @@ class ToeplitzStrategy(CorrelatedStrategy):
         """Correlation of the noise of the last round with that of the rounds before it."""
         made = self.inverse_column()
         spreads = np.sqrt(np.cumsum(np.square(made)))
-        last = made[::-1]
-        covariance = np.array([float(last[: number + 1] @ made[number::-1]) for number in range(self.rounds)])
-        return np.asarray((covariance / (spreads * spreads[-1]))[::-1])
+        covariance = scipy.signal.fftconvolve(made, made[::-1])[self.rounds - 1 :]
+        return np.asarray(covariance / (spreads[::-1] * spreads[-1]))
 
     def _whole(self, values: Array) -> Array:
         return np.concatenate([values, np.zeros(self.rounds - values.size)])

@@ -33,6 +33,7 @@ _SMALLEST_STEP = 1e-8  # of a complex-step derivative: no cancellation
 _PIECE = 1 << 15  # coordinates at once, in the cache
 _LARGEST = 1 - 1e-12  # of a decay: 1 itself would never forget
 MOST_BUFFERS = 8
+MOST_BLT_ROUNDS = 1 << 16  # their errors take time of the square of the rounds
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Blt(ToeplitzStrategy):
         >>> round(strategy.max_error(), 5)
         2.61746
         """
-        rounds = _validate.whole("rounds", rounds, least=1)
+        rounds = _validate.whole("rounds", rounds, least=1, most=MOST_BLT_ROUNDS)
         separation = _validate.whole("separation", separation, least=1)
         buffers = _validate.whole("buffers", buffers, least=1)
         if buffers > MOST_BUFFERS:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy  # its parts are loaded when they are used
 
 from coalmine import _validate
 from coalmine.contracts import Array
@@ -35,7 +36,7 @@ class Toeplitz(ToeplitzStrategy):
 
     damping: float = 0.0
     kind: ClassVar[str] = "toeplitz"
-    options: ClassVar[tuple[str, ...]] = ("damping",)
+    options: ClassVar[tuple[str, ...]] = ("damping", "buffers")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,7 +45,7 @@ class Toeplitz(ToeplitzStrategy):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], plan: Plan) -> CorrelatedStrategy:
-        """`damping`."""
+        """`damping`. With `buffers` it is another strategy, see `make_strategy`."""
         return cls(plan.rounds, options.get("damping", 0.0))
 
     def column(self) -> Array:
@@ -54,6 +55,11 @@ class Toeplitz(ToeplitzStrategy):
     def inverse_column(self) -> Array:
         """w, in units in which |c| = 1."""
         return np.asarray(self._powers(1.5) * np.linalg.norm(self.column()))
+
+    def errors(self, momentum: float = 0.0) -> Array:
+        """By round, the squared error: of a noise matrix that is known, in time of the rounds alone."""
+        made = scipy.signal.lfilter([1.0], [1.0, -(1.0 + momentum), momentum], self.inverse_column())
+        return np.asarray(np.cumsum(np.square(made)))
 
     def _powers(self, shift: float) -> Array:
         step = np.arange(1, self.rounds)
