@@ -129,6 +129,15 @@ def test_leverages_in_every_shape():
     assert leverages(gradients.astype(np.float32)) == pytest.approx(leverages(gradients), abs=1e-5)
 
 
+def test_a_sketch_shows_leverages_from_below():
+    gradients = stream(6, "sketch").normal(size=(60, 40))
+    exact, some, all_of_them = (leverages(gradients, sketch=each) for each in (None, 20, 200))
+    assert (some <= exact + 1e-12).all() and some.sum() == pytest.approx(20)
+    assert all_of_them == pytest.approx(exact, abs=1e-9)
+    with pytest.raises(ValueError, match="sketch"):
+        leverages(gradients, sketch=0)
+
+
 def test_leverage_one_is_outside_the_span():
     rng = stream(2, "span")
     others = rng.normal(size=(20, 4)) @ rng.normal(size=(4, 9))

@@ -9,6 +9,7 @@ from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.registry import experiment
 from coalmine.papers.secure_aggregation import secagg_wfna_audit as audit
 from coalmine.papers.secure_aggregation.secagg_figure5 import floor_of, ordered
+from coalmine.papers.secure_aggregation.secagg_table1 import _composed_floor
 
 
 def test_table_1_and_the_counterexample():
@@ -42,6 +43,11 @@ def test_the_pairs_of_the_audit_are_the_analytic_ones():
     exact, bound, linear = (row.ours for row in audit._orthogonal(Ask()))
     assert exact == pytest.approx(11.4954, abs=1e-4) and linear < exact / 2 < exact and bound < exact
     assert audit._claim("theorem4").epsilon == pytest.approx(611, abs=0.5)
+
+
+@pytest.mark.parametrize(("name", "known"), [("gd", 0.0523), ("gsgd", 0.104), ("sgd", 0.180)])
+def test_the_papers_way_costs_many_times_the_noise(name, known):
+    assert _composed_floor(name, 2.0) == pytest.approx(known, rel=5e-3)
 
 
 def test_floors_of_the_three_mechanisms_in_the_papers_setting():

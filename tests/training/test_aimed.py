@@ -156,7 +156,12 @@ def test_the_files_and_the_page_of_a_run(finished):
     assert marks["plain noise of the same floor"] == pytest.approx(pair_epsilon([1.0], [0.1 / math.sqrt(height)], 1e-4))
     assert marks["the canaries' own pair"] <= marks["claimed, tight"] < marks["Theorem 4 (an example replaced)"]
     page = (folder / "whole" / "report.html").read_text()
-    assert "The water and the ground" in page and "do not publish it" in page and "epsilon of single records" in page
+    assert (
+        "Measured, and what could be" in page
+        and "The water and the ground" in page
+        and "do not publish it" in page
+        and "epsilon of single records" in page
+    )
     assert {view.view for view in done.result.views} == {"likelihood-ratio"}
 
 

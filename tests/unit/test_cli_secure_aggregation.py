@@ -87,6 +87,19 @@ def test_gradients_of_a_file(tmp_path):
     assert 0 < found["median_epsilon"] < 100 and found["examples"] == 10
 
 
+def test_gradients_that_are_too_many_are_sketched_and_it_is_said(tmp_path, monkeypatch):
+    from coalmine.cli import secure_aggregation
+
+    np.savez(tmp_path / "G.npz", gradients=np.random.default_rng(1).normal(size=(40, 30)), user=np.arange(40) // 10)
+    exact = answer("account", "--gradients", str(tmp_path / "G.npz"))
+    monkeypatch.setattr(secure_aggregation, "LARGEST_SIDE", 20)
+    monkeypatch.setattr(secure_aggregation, "_SKETCH", 10)
+    found = answer("account", "--gradients", str(tmp_path / "G.npz"))
+    assert found["sketch"] == 10 and exact["sketch"] is None
+    assert found["largest_epsilon"] < exact["largest_epsilon"]
+    assert "random directions" in CliRunner().invoke(app, ["account", "--gradients", str(tmp_path / "G.npz")]).output
+
+
 def test_gradients_whose_users_nobody_names_are_refused(tmp_path):
     """Taken for those of one user they would have another epsilon."""
     np.savez(tmp_path / "G.npz", gradients=np.eye(4), owner=np.arange(4) // 2)

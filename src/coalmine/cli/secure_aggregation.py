@@ -16,8 +16,9 @@ from coalmine.accounting.gaussian_sampling import record_epsilon
 from coalmine.accounting.water_filling import FORMULAS, WaterFillingEvent, claim_waterfilling, floor_for, noises_of
 from coalmine.contracts import plain
 from coalmine.errors import InputFileError
-from coalmine.mechanisms.spectrum import leverages
+from coalmine.mechanisms.spectrum import LARGEST_SIDE, leverages
 
+_SKETCH = 2_000  # random directions for gradients that are too many for an exact decomposition
 _NEEDED = ("users", "examples", "batch", "clip_norm")
 
 
@@ -85,7 +86,8 @@ def account_gradients(path: Path, asked: dict[str, Any], others: dict[str, Any],
     examples = int(counts[0])
     batch = asked["batch"] if asked["batch"] is not None else examples
     delta = _validate.delta(1e-5 if delta is None else delta)
-    found = leverages(gradients)
+    sketch = _SKETCH if min(gradients.shape) > LARGEST_SIDE else None
+    found = leverages(gradients, sketch=sketch)
     epsilons = np.asarray(record_epsilon(found, batch, examples, delta))
     outside = int(np.isinf(epsilons).sum())
     document = {
@@ -99,6 +101,7 @@ def account_gradients(path: Path, asked: dict[str, Any], others: dict[str, Any],
         "median_epsilon": plain(float(np.median(epsilons))),
         "outside_span": outside,
         "valid_for": "these data",
+        "sketch": sketch,
         "leverages": [float(value) for value in found],
     }
     about = {
@@ -108,6 +111,7 @@ def account_gradients(path: Path, asked: dict[str, Any], others: dict[str, Any],
         "leverage": f"largest {found.max():.4g}, median {np.median(found):.4g} (1: outside the span of all others)",
         "outside the span": f"{outside} of {len(found)} records: no finite epsilon" if outside else "no record",
         "valid for": "these data only; epsilon of one round, one record against none, Gaussian weights",
+        **({} if sketch is None else {"approximate": f"by {sketch:,} random directions: the true numbers are larger"}),
         "keep secret": "these numbers are functions of the data",
     }
     _show(f"secure aggregation without noise, delta = {delta:g}", about, document, as_json)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from coalmine import _validate
+from coalmine._random import stream
 from coalmine.contracts import Array
 from coalmine.errors import NonFiniteError
 
@@ -26,7 +27,7 @@ _FEW = 8  # below one in so many eigenvalues an iterative method is faster
 LARGEST_SIDE = 5_000  # of the smaller side of G: beyond it the decomposition takes minutes
 
 
-def leverages(gradients: ArrayLike, tolerance: float | None = None) -> Array:
+def leverages(gradients: ArrayLike, tolerance: float | None = None, sketch: int | None = None) -> Array:
     """The leverage of every row (example): 1 if it is outside the span of all others, 0 for a zero gradient.
 
     Singular values below `tolerance` times the largest one count as zero; by default what rounding of the input's own type
@@ -35,18 +36,27 @@ def leverages(gradients: ArrayLike, tolerance: float | None = None) -> Array:
     >>> [round(float(value), 6) for value in leverages([[1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])]
     [0.5, 0.5, 1.0, 0.0]
 
+    A matrix with more than 5,000 rows and columns takes too long. With `sketch` its rows are projected onto so many random
+    directions first. What comes out is approximate: a leverage never above the true one, since directions are only lost.
+
     Args:
         gradients: (examples, dim).
         tolerance: Singular values below this share of the largest count as zero.
+        sketch: Random directions, for matrices that are too large; None: exact.
 
     Returns:
         One number between 0 and 1 for each row.
     """
+    if sketch is not None:
+        gradients = _sketched(gradients, _validate.whole("sketch", sketch, least=1))
     rows, least = _rows("gradients", gradients, tolerance)
     if rows.shape[0] == 0 or not rows.any():
         return np.zeros(rows.shape[0])
-    tall = rows.shape[0] > 2 * rows.shape[1]
-    basis, core = np.linalg.qr(rows) if tall else (None, rows)
+    basis, core = None, rows
+    if rows.shape[0] > 2 * rows.shape[1]:
+        basis, core = np.linalg.qr(rows)
+    elif rows.shape[1] > 2 * rows.shape[0]:
+        core = np.asarray(np.linalg.qr(rows.T, mode="r")).T  # the same left singular vectors
     left, values, _ = np.linalg.svd(core, full_matrices=False)
     left = left[:, values > least * values[0]]
     if basis is not None:
@@ -191,6 +201,18 @@ def _eigenpairs(gram: Array, above: float) -> tuple[Array, Array]:
     return values[order], vectors[:, order]
 
 
+def _sketched(gradients: ArrayLike, count: int) -> Array:
+    """Inner products of all rows with the same random directions, some columns at a time."""
+    given = np.asarray(gradients)
+    if given.ndim != 2 or given.dtype.kind not in "fiub":
+        _rows("gradients", given, None)  # says what is wrong
+    found, rng = np.zeros((given.shape[0], count)), stream(0, "sketch of gradients")
+    for start in range(0, given.shape[1], _COLUMNS):
+        part = given[:, start : start + _COLUMNS]
+        found += part @ rng.standard_normal((part.shape[1], count))
+    return found
+
+
 def _rows(name: str, value: ArrayLike, tolerance: float | None) -> tuple[Array, float]:
     """A matrix in float64, and the relative size below which a singular value is rounding."""
     given = np.asarray(value)
@@ -201,7 +223,7 @@ def _rows(name: str, value: ArrayLike, tolerance: float | None) -> tuple[Array, 
     if min(given.shape) > LARGEST_SIDE:
         raise ValueError(
             f"{name} of {given.shape[0]} x {given.shape[1]} is too large for an exact decomposition: the smaller side may be "
-            f"{LARGEST_SIDE}. Project the gradients onto fewer coordinates first; the leverage is then approximate."
+            f"{LARGEST_SIDE}. `leverages(..., sketch=2000)` gives lower bounds by random directions."
         )
     eps = float(np.finfo(given.dtype).eps) if given.dtype.kind == "f" else float(np.finfo(np.float64).eps)
     rows = given.astype(np.float64)

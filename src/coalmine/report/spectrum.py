@@ -16,6 +16,7 @@ from coalmine.report.style import BLUE, INK, ORANGE, drawing, house_style
 
 GROUND, RED = "#8a6d3b", "#b22222"
 _BINS = 40
+_NEAR = 0.1  # epsilons below it are drawn on a straight scale
 _BIRD = "$\\smile$"
 _SECRET = "These numbers are functions of the data: keep this page, and do not publish it."
 Plate = tuple[str, str, Callable[[], Any], str]
@@ -29,14 +30,21 @@ def plates(evidence: Evidence) -> Iterator[Plate]:
     if any(known["ground"]) or known["level"] > 0:
         measured = [("measured, at least", result.bound.epsilon)]
         measured += [("measured, about", result.estimate.epsilon)] if result.estimate is not None else []
-        compared = ", ".join(f"{what} {number(epsilon)}" for what, epsilon in [*measured, *known["marks"]])
+        marks = [*measured, *known["marks"]]
+        compared = ", ".join(f"{what} {number(epsilon)}" for what, epsilon in marks)
         yield (
             "water",
             "The water and the ground",
             lambda: water_and_ground(known["ground"], known["level"], heights=known["heights"]),
             "The noise of a round at the first model, by direction: what sampling weights make (brown), what is added up to "
-            f"the level (blue), how much noise is where canaries are (birds). Epsilon: {compared}; the last ones are of one "
-            f"record and one round. {_SECRET}",
+            f"the level (blue), how much noise is where canaries are (birds). {_SECRET}",
+        )
+        yield (
+            "line",
+            "Measured, and what could be: epsilon of one record",
+            lambda: number_line(marks),
+            f"{compared[:1].upper()}{compared[1:]}. All but the measured numbers is of one record in as many rounds as "
+            f"a canary has, by the covariance at the first model. {_SECRET}",
         )
     if known["epsilons"]:
         values = np.array(known["epsilons"])
@@ -80,6 +88,29 @@ def water_and_ground(spectrum: Sequence[float], level: float, heights: Sequence[
         axes.set_xlabel("direction")
         axes.set_ylabel("variance")
         axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=2, borderaxespad=0.2, columnspacing=1.2)
+    return figure
+
+
+def number_line(marks: Sequence[tuple[str, float]]) -> Any:
+    """Epsilons on one line, from what was measured to what is proved; what is infinite stands at the right end."""
+    finite = [epsilon for _, epsilon in marks if np.isfinite(epsilon)]
+    end = 2 * max([*finite, _NEAR])
+    with house_style():
+        figure, (axes,) = drawing(420.0, 40.0 + 18.0 * len(marks))
+        axes.set_xscale("symlog", linthresh=_NEAR)
+        axes.axhline(0, color=INK, linewidth=1.0)
+        for row, (what, epsilon) in enumerate(reversed(marks), 1):
+            place, measured = min(epsilon, end), what.startswith("measured")
+            axes.plot([place, place], [0, row], color=ORANGE if measured else BLUE, linewidth=1.0)
+            axes.plot([place], [0], "o", color=ORANGE if measured else BLUE, markersize=4)
+            left = np.arcsinh(place / _NEAR) > np.arcsinh(end / _NEAR) / 2  # the name stands where there is room
+            said = f"{what} {number(epsilon)}"
+            axes.text(place, row, f"{said} " if left else f" {said}", ha="right" if left else "left", va="center")
+        axes.set_xlim(0, end)
+        axes.set_ylim(-0.5, len(marks) + 0.7)
+        axes.set_yticks([])
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xlabel("epsilon")
     return figure
 
 

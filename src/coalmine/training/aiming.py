@@ -43,8 +43,12 @@ def aim_canaries(
     seed: int,
     secret_seed: int,
     delta: float,
+    times: int,
 ) -> Aim:
-    """Directions by the aim, from the gradients of as many users as a round has; outside the span, of all users."""
+    """Directions by the aim, from the gradients of as many users as a round has; outside the span, of all users.
+
+    `times` is how often a canary takes part: what is compared with the measurement is as often.
+    """
     noise, users = ExampleNoise.of(description), list(data.users)
     count = min(len(users), math.ceil(cohort))
     places = range(len(users)) if aim == "outside-span" else np.linspace(0, len(users) - 1, count).astype(int)
@@ -61,7 +65,7 @@ def aim_canaries(
         level=whole.floor,
         heights=heights,
         epsilons=_record_epsilons(rows, description, delta),
-        marks=tuple(_marks(noise, whole.floor, float(np.median(heights)), len(parts), description, delta)),
+        marks=tuple(_marks(noise, whole.floor, float(np.median(heights)), len(parts), description, delta, times)),
     )
 
 
@@ -113,15 +117,16 @@ def _record_epsilons(rows: list[Array], description: Description, delta: float) 
 
 
 def _marks(
-    noise: ExampleNoise, level: float, height: float, users: int, description: Description, delta: float
+    noise: ExampleNoise, level: float, height: float, users: int, description: Description, delta: float, times: int
 ) -> Iterator[tuple[str, float]]:
-    """One record against a zero gradient, in one round: what the canaries' own pair has, and what is claimed elsewhere."""
+    """One record against a zero gradient: what the canaries' own pair has, and what is claimed elsewhere."""
     if not level > 0 or description.examples is None:
         return
-    yield "the canaries' own pair", pair_epsilon([1 + noise.lift / height], [noise.share / math.sqrt(height)], delta)
-    yield "plain noise of the same floor", pair_epsilon([1.0], [noise.share / math.sqrt(level)], delta)
+    own = pair_epsilon([1 + noise.lift / height], [noise.share / math.sqrt(height)], delta, times=times)
+    yield "the canaries' own pair", own
+    yield "plain noise of the same floor", pair_epsilon([1.0], [noise.share / math.sqrt(level)], delta, times=times)
     if noise.scale:
         count, batch = description.examples.count, description.examples.batch
         made = (noise.clip_norm, count, batch, users, noise.floor)
-        yield "claimed, tight", WaterFillingEvent(*made, "tight", "zero-out").epsilon(delta, conversion="tight")
-        yield "Theorem 4 (an example replaced)", WaterFillingEvent(*made, "theorem4").epsilon(delta, conversion="tight")
+        yield "claimed, tight", WaterFillingEvent(*made, "tight", "zero-out").epsilon(delta, times, "tight")
+        yield "Theorem 4 (an example replaced)", WaterFillingEvent(*made, "theorem4").epsilon(delta, times, "tight")

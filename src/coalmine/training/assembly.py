@@ -142,6 +142,11 @@ def _canary_setup(
     config: Config, task: Task, clients: Participation, rounds: int, secret_seed: int, mechanism: Mechanism
 ) -> CanarySetup:
     canaries, aim = config.canaries, None
+    pattern: Participation = Periods(canaries.presentations)
+    if canaries.pattern == "separated":
+        pattern = Separated(canaries.presentations, canaries.separation or Plan.of(clients.constraint(rounds)).separation)
+    elif canaries.pattern == "as-clients":
+        pattern = clients.among(canaries.pool, len(task.train))
     if canaries.family == "aimed":
         aim = aim_canaries(
             canaries.aim,
@@ -154,12 +159,8 @@ def _canary_setup(
             seed=config.run.seed,
             secret_seed=secret_seed,
             delta=config.privacy.delta,
+            times=pattern.most,
         )
-    pattern: Participation = Periods(canaries.presentations)
-    if canaries.pattern == "separated":
-        pattern = Separated(canaries.presentations, canaries.separation or Plan.of(clients.constraint(rounds)).separation)
-    elif canaries.pattern == "as-clients":
-        pattern = clients.among(canaries.pool, len(task.train))
     setup = CanarySetup(
         FAMILIES[canaries.family](task.model.dim, canaries.pool, secret_seed=secret_seed)
         if aim is None
