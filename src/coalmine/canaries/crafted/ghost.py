@@ -39,7 +39,7 @@ class Ghosts:
 
     def _folded(self, values: Tensor) -> Tensor:
         """The sum over my steps, which are in the last dimension."""
-        return values if self.steps == 1 else values.unflatten(-1, (self.steps, -1)).sum(-2)
+        return values if self.steps == 1 else values.reshape(*values.shape[:-1], self.steps, -1).sum(-2)
 
     def norms(self) -> Tensor:
         """The length of each gradient."""
