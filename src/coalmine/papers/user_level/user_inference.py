@@ -14,6 +14,7 @@ numbers stand beside ours as shapes, never as equals. An AUROC is never turned i
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -44,7 +45,7 @@ def reproduce(ask: Ask) -> PaperResult:
     if ask.part == "secrets":
         title = "Exposure of secrets that users repeat, by number of times and by protection"
     found = PaperResult.of(ask.named("user-inference"), title, parts, error="standard error over seeds")
-    figures = {
+    figures: dict[str, Callable[[Any], Callable[[], Any]]] = {
         "mitigations": draw_losses,
         "secrets": draw_exposure,
         "users": partial(drawer, "by_texts"),
