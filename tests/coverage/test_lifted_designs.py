@@ -7,6 +7,7 @@ from scipy.stats import binom
 from coalmine import Claim, Fixed, Game, Scores, audit_scores, bound_lifted, gaussian_epsilon
 from coalmine._random import stream
 from coalmine.errors import AssignmentError, MismatchError, NotEnoughCanariesError
+from coalmine.estimators.lifted_plan import lifted_ceiling, plan_lifted
 
 FALSE_ALARM = 1e-6
 AUDITS, RUNS, BITS, DELTA = 400, 60, 8, 1e-5
@@ -102,6 +103,16 @@ def test_the_lift_pays_in_the_mean():
         how = {"delta": DELTA, "threshold": Fixed(1.2), "kind": "wilson"}
         gains.append(bound_lifted(scores, order=2, **how).epsilon - bound_lifted(alone, order=1, **how).epsilon)
     assert np.mean(gains) > 3 * np.std(gains, ddof=1) / len(gains) ** 0.5
+
+
+def test_what_so_many_runs_can_show_is_known_before():
+    """Of 250 + 250 runs with 64 canaries 2.09, of 100 + 100 1.13; and the runs needed are the fewest that exceed the claim."""
+    most = {n: lifted_ceiling(2 * n, 64, delta=DELTA, design="separate") for n in (100, 250)}
+    assert most == pytest.approx({100: 1.131, 250: 2.091}, abs=1e-3)
+    found = plan_lifted(1.0, delta=DELTA, runs=40, canaries=4, design="coins")
+    assert found.ceiling == 0 and "INCONCLUSIVE, whatever comes out" in str(found)
+    below, enough = (lifted_ceiling(n, 4, delta=DELTA) for n in (found.runs_needed * 95 // 100, found.runs_needed))
+    assert below <= 1.0 < enough
 
 
 def test_designs_that_do_not_fit_the_scores_are_refused():

@@ -11,6 +11,7 @@ from scipy.stats import beta, ks_2samp, norm
 from coalmine import ExamplePoisson, claim
 from coalmine._random import stream
 from coalmine.papers.kit.experiment import Ask
+from coalmine.papers.kit.paper_result import PaperRow
 from coalmine.papers.user_level import lifted_canaries, lifted_debug, lifted_fashion, mitigations
 from coalmine.papers.user_level.lifted_gaussian import at_once
 from coalmine.papers.user_level.mitigations import DELTA, WAYS, Way
@@ -99,3 +100,17 @@ def test_held_out_canaries_are_scored_where_one_canary_is_missing(kind, monkeypa
         assert scores[True] - scores[False] == pytest.approx(lifted_fashion.STEPS, rel=1e-5)
     else:
         assert scores[True] - scores[False] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "picture", "curves"),
+    [("user-inference-users", "by_texts", 3), ("user-inference-phrases", "by_string", 3), ("lifted-bias", "widths", 2)],
+)
+def test_published_rows_are_drawn(name, picture, curves):
+    """From rows alone: as many curves in the first panel as there are settings."""
+    from coalmine.papers.user_level import pictures
+
+    document = json.loads((PUBLISHED.parent / f"{name}.json").read_text(encoding="utf-8"))
+    rows = [PaperRow(row["what"], row["paper"], row["ours"], row["error"], place=row["place"]) for row in document["rows"]]
+    legend = getattr(pictures, picture)(rows).axes[0].get_legend()
+    assert len(legend.get_texts()) == curves

@@ -68,6 +68,11 @@ def test_private_training_does_not_depend_on_how_many_joined(protection, one_thr
     assert found[0][0].units == pytest.approx(found[0][3] / found[0][2])
 
 
+def test_canary_users_need_a_length():
+    with pytest.raises(ValueError, match=r"inference\.shared"):
+        read_config("infer-chat", ["inference.shared=[]"])
+
+
 def test_more_guesses_than_users_are_refused(tmp_path, one_thread):
     with pytest.raises(ValueError, match=r"inference\.guesses=90 at each end"):
         infer(read_config("infer-chat", [*SMALL, "inference.guesses=90"]), tmp_path / "out", secret_seed=3, quiet=True)

@@ -162,6 +162,17 @@ def test_examples_and_plain_columns(tmp_path):
     assert torch.equal(next(plain.iter(format="torch"))[1]["y"], torch.tensor([2, 5, 8]))
 
 
+def test_texts_may_be_bytes_and_must_be_texts(tmp_path):
+    """TFDS hands in bytes."""
+    rows = [{"user": b"a", "text": "é".encode(), "n": 1, "wrong": b"\xff"}]
+    group_by_user(iter(rows), tmp_path / "out", user="user")
+    assert open_grouped(tmp_path / "out", text="text").texts_of("a") == ("é",)
+    with pytest.raises(InputFileError, match="'wrong' of user 'a' holds bytes that are not UTF-8"):
+        open_grouped(tmp_path / "out", text="wrong").texts_of("a")
+    with pytest.raises(ValueError, match="'n' has values of type int64"):
+        open_grouped(tmp_path / "out", text="n")
+
+
 def test_statistics_count_rows_words_and_characters(tmp_path):
     rows = [{"user": "a", "text": "two words"}, {"user": "a", "text": " "}, {"user": "b", "text": "one"}]
     group_by_user(rows, tmp_path / "out", user="user")

@@ -6,8 +6,8 @@
     flower/    Flower: a strategy around yours, a mod for clients, a grid in this process
 
 An adapter says what the application is (`Application`) and what every round released (`Observed`); the rest is
-`coalmine.audit.attached.AttachedAudit`, the same for every engine. Everything ends in the same `AuditResult`, the same run directory
-and the same report as training with our own loop.
+`coalmine.audit.attached.AttachedAudit`, the same for every engine. Everything ends in the same `AuditResult`, the same run
+directory and the same report as training with our own loop.
 """
 
 from coalmine.adapters.door import Audit

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -58,10 +58,10 @@ def as_numpy(array: Any) -> Array:
         array = array.detach().to("cpu")
         array = array.float() if str(array.dtype) in ("torch.bfloat16", "torch.float16") else array
     by_dlpack = hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
-    found = np.from_dlpack(array) if by_dlpack else np.asarray(array)
+    found: Any = np.from_dlpack(array) if by_dlpack else np.asarray(array)
     if not np.issubdtype(found.dtype, np.floating):
         found = found.astype(np.float32)
-    return found
+    return cast(Array, found)
 
 
 def flat_vector(tree: Any) -> Array:

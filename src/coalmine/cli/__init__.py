@@ -87,6 +87,12 @@ def run(
     settings = options.run_config(config, [*(changes or []), *asked], data_dir, workers)
     where = out if out is not None else options.free_directory(config)
     _say(f"run directory: {where}", quiet)
+    if settings.run.repeats > 1:
+        from coalmine.estimators.lifted_plan import lifted_ceiling
+
+        how = {"confidence": settings.audit.confidence, **settings.audit.lifted}
+        most = lifted_ceiling(settings.run.repeats, settings.canaries.pool, delta=settings.privacy.delta, **how)
+        _say(f"{settings.run.repeats:,} runs can show an epsilon of at most {most:.3g}, whatever comes out", quiet)
     first = _Verdict(as_json, quiet)
     with _interruptible(where):
         finished = train(settings, where, secret_seed=secret_seed, hooks=hook or (), quiet=quiet, verdict=first)

@@ -110,6 +110,8 @@ def plan(
         str, typer.Option(help="transform, as in `run`, or sphere: any family with an exact null.")
     ] = "transform",
     confidence: Confidence = 0.95,
+    runs: Annotated[int | None, typer.Option(help="Instead: the largest lifted bound of so many runs.")] = None,
+    lifted: Annotated[str, typer.Option("--design", help="With --runs: coins, separate or same-run.")] = "coins",
     els_uls: Annotated[
         bool, typer.Option("--els-uls", help="Instead: noise of sampling examples or users, for a user-level epsilon.")
     ] = False,
@@ -137,6 +139,7 @@ def plan(
     \b
     Examples:
       coalmine plan --claim 3 --delta 1e-6 --canaries 1000
+      coalmine plan --claim 4 --delta 1e-5 --runs 500 --canaries 64
       coalmine plan --els-uls --claim 4 --delta 1e-6 --population 1000 --batch-size 64 --group-size 4 --rounds 100
       coalmine plan --strategy all --rounds 512 --separation 64 --dim 1000000 --picture strategies.svg
     """
@@ -157,6 +160,11 @@ def plan(
         return
     if claim is None or delta is None:
         raise ValueError("give --claim and --delta, the statement to be tested; or --strategy, to compare strategies of noise.")
+    if runs is not None:
+        from coalmine.estimators.lifted_plan import plan_lifted
+
+        _show(plan_lifted(claim, delta=delta, runs=runs, canaries=canaries, design=lifted, confidence=confidence), as_json)
+        return
     design = options.design(canaries, held_out, family)
     _say(f"planning by simulation, {'up to a minute' if (canaries or 0) > _MANY else 'a few seconds'}", quiet)
     _show(make_plan(claim, delta=delta, design=design, confidence=confidence), as_json)

@@ -27,6 +27,7 @@ from coalmine.data.texts import FederatedTexts, Texts
 from coalmine.data.users import IndexedUsers, UserIndex, arrow
 from coalmine.errors import InputFileError
 
+_TEXTS = ("string", "large_string", "string_view")
 _OPEN = {"arrow": 8192, "parquet": 64}  # batches that are kept at hand: views of a mapped file, or rows in memory
 
 
@@ -152,7 +153,15 @@ class GroupedTexts(_Source):
         if column.null_count:
             raise InputFileError(f"{self.store.path.name}: user {user!r} has a row without {self.text!r}.")
         labels = None if self.label is None else _numbers(table, [self.label], user)[:, 0]
-        return Texts(tuple(column.to_pylist()), labels)
+        if self.store.columns[self.text] in _TEXTS:
+            return Texts(tuple(column.to_pylist()), labels)
+        pa = arrow("reading grouped data")
+        try:
+            return Texts(tuple(column.cast(pa.large_string()).to_pylist()), labels)  # bytes, as TFDS has them
+        except pa.ArrowInvalid:
+            raise InputFileError(
+                f"{self.store.path.name}: {self.text!r} of user {user!r} holds bytes that are not UTF-8."
+            ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +244,9 @@ def open_grouped(
         if text is not None:
             raise ValueError("name text, or features and target, not both.")
         return FederatedDataset(called, store.users, GroupedExamples(store, tuple(chosen), target))
-    texts = [column for column, kind in store.columns.items() if kind in ("string", "large_string")]
+    if text is not None and store.columns[text] not in (*_TEXTS, "binary", "large_binary"):
+        raise ValueError(f"the column {text!r} has values of type {store.columns[text]}; texts are needed.")
+    texts = [column for column, kind in store.columns.items() if kind in _TEXTS]
     if text is None and len(texts) == 1:
         text = texts[0]
     if text is None:
@@ -265,7 +276,7 @@ def statistics(path: str | Path) -> dict[str, Any]:
         "rows_of_a_user": describe(store.index.counts),
     }
     for column, kind in store.columns.items():
-        if kind in ("string", "large_string"):
+        if kind in _TEXTS:
             words, characters = (np.concatenate(each) for each in zip(*_lengths(pa, store, column), strict=True))
             found[column] = {
                 "words": int(words.sum()),

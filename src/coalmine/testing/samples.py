@@ -53,7 +53,7 @@ def assert_samples(
     if found.deviations:
         false = found.deviations[0]
         where = (
-            false.where.replace("clients' rounds", "how often each example came")
+            (false.where or "").replace("clients' rounds", "how often each example came")
             .replace("client", "example")
             .replace("cohort", "batche")
         )

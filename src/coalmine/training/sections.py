@@ -270,7 +270,7 @@ class InferenceSection(_Section):
 
     attack_texts: Whole = Field(10, description="texts of each user that the adversary has; never trained on")
     canary_users: Annotated[int, Field(ge=0, strict=True)] = Field(80, description="users with a shared random string")
-    shared: tuple[Whole, ...] = Field((4, 16), description="lengths of these strings, in characters")
+    shared: tuple[Whole, ...] = Field((4, 16), min_length=1, description="lengths of these strings, in characters")
     reference_users: Whole = Field(100, description="users of the reference model; no target is one of them")
     reference_steps: Whole = Field(400, description="training steps of the reference model")
     epochs: Positive = Field(4.0, description="passes over the texts of those who join")

@@ -151,4 +151,4 @@ class Experiment:
     def __str__(self) -> str:
         said = ("trains" if self.trains else "", f"parts {', '.join(self.parts)}" if self.parts else "")
         marks = [mark for mark in (*said, f"needs {self.needs}" if self.needs else "") if mark]
-        return f"{self.name:<13}{self.what}" + (f" ({'; '.join(marks)})" if marks else "")
+        return f"{self.name:<12} {self.what}" + (f" ({'; '.join(marks)})" if marks else "")

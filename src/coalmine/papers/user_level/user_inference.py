@@ -14,6 +14,7 @@ numbers stand beside ours as shapes, never as equals. An AUROC is never turned i
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -27,6 +28,7 @@ from coalmine.attacks.ngram import NGram
 from coalmine.estimators.ranking import estimate_auroc
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, ResultPart
+from coalmine.papers.user_level.lifted import drawer
 from coalmine.papers.user_level.mitigations import draw_exposure, draw_losses, mitigations, secrets
 from coalmine.papers.user_level.phrases import phrases, transformer
 
@@ -43,7 +45,13 @@ def reproduce(ask: Ask) -> PaperResult:
     if ask.part == "secrets":
         title = "Exposure of secrets that users repeat, by number of times and by protection"
     found = PaperResult.of(ask.named("user-inference"), title, parts, error="standard error over seeds")
-    figures = {"mitigations": draw_losses, "secrets": draw_exposure}
+    figures: dict[str, Callable[[Any], Callable[[], Any]]] = {
+        "mitigations": draw_losses,
+        "secrets": draw_exposure,
+        "users": partial(drawer, "by_texts"),
+        "texts": partial(drawer, "by_texts"),
+        "phrases": partial(drawer, "by_string"),
+    }
     return replace(found, figure=figures[ask.part](found.rows)) if ask.part in figures else found
 
 
