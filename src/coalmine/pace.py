@@ -10,7 +10,7 @@ from __future__ import annotations
 
 SHORT = 0.5  # seconds of a call, up to which whole calls are tried at once
 SHARED_FIRST, TRIED = 12, 4  # calls that workers do before any is tried in this process, and how many are
-PART = 8  # of a long call, one task of so many is tried
+LONG_FIRST, PART = 4, 8  # the same of long calls, of which one task of so many is tried first
 
 
 class Pace:
@@ -29,17 +29,21 @@ class Pace:
 
     def part(self, tasks: int) -> int:
         """How many of the next call's tasks are done in this process."""
-        return tasks if self.here else max(1, tasks // PART) if self._sampling else 0
+        if self.here:
+            return tasks
+        return max(1, tasks // PART) if self._sampling and tasks > 1 else 0
 
     def took(self, seconds: float) -> None:
         """How long a call took, in the way that `here` says."""
         if self._decided:
             return
         (self._own if self.here else self._shared).append(seconds)
-        if len(self._shared) < SHARED_FIRST:
+        if len(self._shared) < LONG_FIRST:
             return
         if not self.here and self._middle > SHORT:
             self._sampling = True
+            return
+        if len(self._shared) < SHARED_FIRST and not self.here:
             return
         wanted = TRIED if self._middle <= SHORT else 1
         if len(self._own) == wanted:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from coalmine.errors import CoalmineError, NonFiniteError
-from coalmine.pace import PART, SHARED_FIRST, SHORT, TRIED, Pace
+from coalmine.pace import LONG_FIRST, PART, SHARED_FIRST, SHORT, TRIED, Pace
 from coalmine.workers import Workers
 
 JOBS = """
@@ -240,7 +240,7 @@ def test_short_sums_are_made_where_they_are_quicker(shared, own, here):
 )
 def test_of_a_long_sum_a_part_is_tried_first(part, whole, here, tried):
     pace, shared, parts, wholes = Pace(), 2 * SHORT, 0, 0
-    for _ in range(SHARED_FIRST + 22):
+    for _ in range(LONG_FIRST + 22):
         count = pace.part(3 * PART)
         if count == 3:
             parts += 1
