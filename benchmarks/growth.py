@@ -444,6 +444,15 @@ def measured(source: Path, part: str, arguments: tuple) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def earlier(name: str) -> dict:
+    """What an earlier run found of the older code, with a note that it is of that run."""
+    row = json.loads(RESULT.read_text())["measured"].get(name, {}) if RESULT.is_file() else {}
+    if "before" not in row:
+        return {}
+    note = row.get("before_note") or f"{row.get('before_commit') or 'commit not recorded'}, in an earlier run"
+    return {"before": row["before"], "before_commit": row.get("before_commit"), "before_note": note}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", metavar="COMMIT")
@@ -474,6 +483,8 @@ def main() -> None:
                 row = {"machine": machine(), "before_commit": asked.before}
                 if asked.before and possible:
                     row["before"] = measured(old, part, arguments)
+                elif not asked.before:
+                    row |= earlier(f"{part} {' '.join(map(str, arguments))}")
                 row["after"] = measured(ROOT, part, arguments)
                 print(part, *arguments, json.dumps({key: row[key] for key in ("before", "after") if key in row}), flush=True)
                 now = json.loads(RESULT.read_text()) if RESULT.is_file() else {"measured": {}}  # others may measure too

@@ -29,6 +29,7 @@ LAYER = {
     "rounding": 0,
     "drawing": 0,
     "progress": 0,
+    "pace": 0,
     "shared_memory": 0,
     "tensors": 0,
     "renamed": 0,

@@ -10,9 +10,7 @@ Large arrays do not travel through pipes. Those of tasks are written once a call
 many tasks hold them. Where results are summed up (`Workers.fold`), a worker adds up its own tasks and hands over one sum; one
 that dies takes its sum with it, and all of its tasks are done again.
 
-Where a sum takes a few thousandths of a second, as with a tiny model, telling workers about it takes longer than doing it; and
-a machine may have no second processor to spare. So after some short calls the next ones are tried in this process, and the
-quicker way is gone on with (`Pace`).
+Where sharing is slower than doing everything here, everything is done here: `coalmine.pace`.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from coalmine import _validate
 from coalmine.errors import CoalmineError
+from coalmine.pace import Pace
 from coalmine.shared_memory import Room
 
 Task = TypeVar("Task", contravariant=True)
@@ -42,39 +41,6 @@ Result = TypeVar("Result", covariant=True)
 _DEATHS = 5  # of workers in one round, before it is taken for more than bad luck
 _FIRST_DEATHS = 2  # the same, while no worker has ever finished anything
 _PATIENCE = 5.0  # seconds for a worker to leave by itself
-SHORT = 0.5  # seconds of a call: what a longer one loses by being shared is little beside what it gains
-SHARED_FIRST, TRIED = 12, 4  # calls that workers do before any is tried in this process, and how many are
-
-
-class Pace:
-    """Whether calls are done here or shared: by the quickest of a few of each kind, where all of them are short.
-
-    >>> pace = Pace()
-    >>> for _ in range(SHARED_FIRST + TRIED):
-    ...     pace.took(0.001 if pace.here else 0.004)
-    >>> pace.here
-    True
-    """
-
-    def __init__(self) -> None:
-        self._shared, self._own = list[float](), list[float]()
-        self.here, self._decided = False, False
-
-    def took(self, seconds: float) -> None:
-        """How long a call took, in the way that `here` says."""
-        if self._decided:
-            return
-        (self._own if self.here else self._shared).append(seconds)
-        if len(self._shared) < SHARED_FIRST:
-            return
-        shared = sorted(self._shared[1:])  # the first call starts the workers
-        middle = shared[len(shared) // 2]
-        if len(self._own) == TRIED:
-            self.here, self._decided = min(self._own) < shared[0], True
-        elif max([middle, *self._own]) > min(middle, SHORT):  # too long to try, or clearly slower here
-            self.here, self._decided = False, True
-        else:
-            self.here = True
 
 
 class Job(Protocol[Task, Result]):
@@ -146,7 +112,7 @@ class Workers(Generic[Task, Result]):
         self._workers: list[_Worker] = []
         self._proven = False  # whether a worker has ever finished anything
         self._written: bytes | None = None
-        self._pace = Pace()
+        self._pace, self._prepared = Pace(), False  # whether the job is ready in this process
 
     def __enter__(self) -> Workers[Task, Result]:
         if self.count == 1:
@@ -169,7 +135,7 @@ class Workers(Generic[Task, Result]):
 
     def give(self, job: Job[Task, Result]) -> None:
         """Another job from now on, for the same processes."""
-        self._job, self._jobs, self._written, self._pace = job, self._jobs + 1, None, Pace()
+        self._job, self._jobs, self._written, self._pace, self._prepared = job, self._jobs + 1, None, Pace(), False
         if self.count == 1:
             job.prepare()
 
@@ -183,11 +149,19 @@ class Workers(Generic[Task, Result]):
         """The same for a `SummingJob`: sums are added to `total`, whatever the order, and do not travel with every task."""
         if self.count == 1:
             return self._alone(tasks, total)
-        began, here = time.perf_counter(), self._pace.here
-        found = self._alone(tasks, total) if here else self._shared(tasks, total)
-        self._pace.took(time.perf_counter() - began)
-        if self._pace.here and not here:
+        count = self._pace.part(len(tasks))
+        if count and not self._prepared:
             self._job.prepare()
+            self._prepared = True
+        began = time.perf_counter()
+        found = self._alone(tasks[:count], total)
+        own = time.perf_counter() - began
+        if count < len(tasks):
+            found += self._shared(tasks[count:], total)
+        if 0 < count < len(tasks):
+            self._pace.sampled(own * len(tasks) / count)
+        else:
+            self._pace.took(time.perf_counter() - began)
         return found
 
     def _alone(self, tasks: Sequence[Task], total: Sum) -> list[Result]:

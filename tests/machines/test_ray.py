@@ -1,16 +1,20 @@
 """`--engine ray` on two raylets of this machine: the same bits; a node that dies; too few processors; other versions."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from coalmine.errors import MismatchError
 from coalmine.training import run
 from coalmine.training.config import read_config
 
 pytest.importorskip("ray")
+from coalmine.adapters.ray_engine import cluster
+
 DRIVER = Path(__file__).with_name("driver.py")
 SQUARES = sum(number * number for number in range(12))
 SHORT = ["participation.epochs=1", "participation.rounds=6", "canaries.pool=60", "run.reference=false", "run.workers=1"]
@@ -56,3 +60,12 @@ def test_the_tasks_of_a_node_that_dies_are_done_again_and_count_once(tried):
     begun = tried[1]["begun"]
     assert len({node for _, node in begun}) == 2
     assert len(begun) > 12, "what the dead node had begun was begun again"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{free}", "127.0.0.1:x"])
+def test_an_address_where_nobody_listens_is_one_message_at_once(address):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        free = taken.getsockname()[1]
+    with pytest.raises(MismatchError, match=r"no Ray cluster at 127.0.0.1:.* HOST:PORT"), cluster(address.format(free=free), 1):
+        pass

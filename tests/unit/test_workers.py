@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from coalmine.errors import CoalmineError, NonFiniteError
-from coalmine.workers import SHARED_FIRST, SHORT, TRIED, Pace, Workers
+from coalmine.pace import LONG_FIRST, PART, SHARED_FIRST, SHORT, TRIED, Pace
+from coalmine.workers import Workers
 
 JOBS = """
     import os, signal, time
@@ -220,8 +221,8 @@ def test_the_sum_of_a_dead_worker_is_made_again(jobs, tmp_path):
 
 @pytest.mark.parametrize(
     ("shared", "own", "here"),
-    [(0.004, 0.003, True), (0.004, 0.005, False), (2 * SHORT, 0.0, False)],
-    ids=["quicker here", "quicker shared", "too long to try"],
+    [(0.004, 0.003, True), (0.004, 0.005, False)],
+    ids=["quicker here", "quicker shared"],
 )
 def test_short_sums_are_made_where_they_are_quicker(shared, own, here):
     pace, tried = Pace(), 0
@@ -229,7 +230,37 @@ def test_short_sums_are_made_where_they_are_quicker(shared, own, here):
         tried += pace.here
         pace.took(9.0 if not number else own if pace.here else shared)
     assert pace.here is here
-    assert tried == (20 + TRIED if here else 1 if shared <= SHORT else 0)  # one that is slower is enough
+    assert tried == (20 + TRIED if here else 1)  # one that is slower is enough
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "here", "tried"),
+    [(0.9, 0.9, True, 1 + 20), (1.1, 0.0, False, 0), (0.9, 1.1, False, 1)],
+    ids=["quicker here", "a part was slower", "the whole was slower"],
+)
+def test_of_a_long_sum_a_part_is_tried_first(part, whole, here, tried):
+    pace, shared, parts, wholes = Pace(), 2 * SHORT, 0, 0
+    for _ in range(LONG_FIRST + 22):
+        count = pace.part(3 * PART)
+        if count == 3:
+            parts += 1
+            pace.sampled(part * shared)
+        else:
+            assert count == (3 * PART if pace.here else 0)
+            wholes += pace.here
+            pace.took(whole * shared if pace.here else shared)
+    assert (pace.here, parts, wholes) == (here, 1, tried)
+
+
+def test_a_sum_of_which_a_part_is_made_here_is_the_same(jobs, monkeypatch):
+    tasks, job = [("add", number, np.ones(20_000)) for number in range(5)], jobs.Sums()
+    monkeypatch.setattr(Pace, "sampled", lambda self, seconds: None)
+    with Workers(2, job) as workers:
+        for here in (0, 2):
+            monkeypatch.setattr(Pace, "part", lambda self, tasks, here=here: here)
+            total = jobs.Total()
+            assert workers.fold(tasks, total) == [0, 2, 4, 6, 8]
+            assert job.prepared is bool(here) and total.value.tolist() == [15.0] * 20_000
 
 
 def test_a_sum_that_is_made_here_is_the_same(jobs, monkeypatch):
@@ -242,7 +273,7 @@ def test_a_sum_that_is_made_here_is_the_same(jobs, monkeypatch):
             here.append(job.prepared)
             assert workers.fold(tasks, total) == [0, 2, 4, 6, 8]
             sums.append(total.value.tolist())
-    assert here == [False] * 2 + [True] * TRIED  # a job is made ready in this process when it is first done here
+    assert here == [False] * 3 + [True] * (TRIED - 1)  # a job is made ready in this process when it is first done here
     assert sums == [[15.0] * 20_000] * len(sums)
 
 
@@ -280,7 +311,7 @@ UNGUARDED = """
     import sys
     sys.path.insert(0, {folder!r})
     from {module} import Job
-    from coalmine.workers import SHARED_FIRST, SHORT, TRIED, Pace, Workers
+    from coalmine.workers import Workers
 
     if __name__ != "__main__":
         sys.exit("started again")  # what a script does in a worker, if its call stands under no guard
@@ -310,7 +341,7 @@ SCRIPT = """
     import sys
     sys.path.insert(0, {folder!r})
     from {module} import Job
-    from coalmine.workers import SHARED_FIRST, SHORT, TRIED, Pace, Workers
+    from coalmine.workers import Workers
 
     if __name__ == "__main__":
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background of a shell

@@ -9,6 +9,7 @@ the same, bit for bit, as on one machine. A node that dies takes its sums with i
 from __future__ import annotations
 
 import platform
+import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -239,12 +240,26 @@ def compare_versions(theirs: dict[str, str]) -> None:
         )
 
 
+def check_address(address: str | None, patience: float = 5.0) -> None:
+    """Where nobody listens, Ray would try again for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or "://" in host:  # none, "auto", or a kind of address that Ray reads itself
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=patience).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise MismatchError(
+            f"no Ray cluster at {address}: {error}. Start one (ray start --head --port=6379), and write HOST:PORT."
+        ) from None
+
+
 @contextmanager
 def cluster(address: str | None, processors: int) -> Iterator[None]:
     """The cluster at an address, or one of this machine alone for the time of a run."""
     if ray.is_initialized():
         yield
         return
+    check_address(address)
     try:
         if address is None:
             ray.init("local", num_cpus=processors, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
