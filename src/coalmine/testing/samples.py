@@ -53,7 +53,8 @@ def assert_samples(
     if found.deviations:
         false = found.deviations[0]
         where = (
-            (false.where or "").replace("clients' rounds", "how often each example came")
+            (false.where or "")
+            .replace("clients' rounds", "how often each example came")
             .replace("client", "example")
             .replace("cohort", "batche")
         )
