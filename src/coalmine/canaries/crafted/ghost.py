@@ -66,7 +66,7 @@ class Ghosts:
 
 
 @dataclass(frozen=True)
-class Steps:
+class ClientSteps:
     """The steps of a client over one example: gradient descent with momentum, as `LocalTraining` says."""
 
     count: int
@@ -78,7 +78,7 @@ class Steps:
         return (1 - self.momentum ** (step - first)) / (1 - self.momentum)
 
 
-def unrolled(shapes: Sequence[torch.Size], parameters: Tensor, features: Tensor, targets: Tensor, steps: Steps) -> Ghosts:
+def unrolled(shapes: Sequence[torch.Size], parameters: Tensor, features: Tensor, targets: Tensor, steps: ClientSteps) -> Ghosts:
     """The sum of gradients that a client's whole training on each example alone makes: minus its update over the rate."""
     made: list[Ghosts] = []
     for step in range(steps.count):

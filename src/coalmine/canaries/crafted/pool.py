@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from coalmine._random import stream
-from coalmine.canaries.crafted.ghost import Ghosts, Steps, ghosts, unrolled
+from coalmine.canaries.crafted.ghost import Ghosts, ClientSteps, ghosts, unrolled
 from coalmine.clients import Trainer
 from coalmine.contracts import Array, Vector
 from coalmine.data.dataset import Examples
@@ -53,7 +53,7 @@ class MockClients:
     examples: Ghosts | None = None
     weights: Tensor | None = None  # (clients, examples): what each example has of its client's clipped update
     flat: FlatModule | None = field(default=None, repr=False)
-    steps: Steps | None = None  # of a client on one example, if a design looks at all of them
+    steps: ClientSteps | None = None  # of a client on one example, if a design looks at all of them
 
     @property
     def count(self) -> int:
@@ -140,7 +140,7 @@ def _one_step(trainer: Trainer, examples: Examples) -> bool:
     return whole and len(training.batches(len(examples), stream(0, "steps"))[1]) == 1
 
 
-def _unrolled_steps(trainer: Trainer, *, dense: bool) -> Steps | None:
+def _unrolled_steps(trainer: Trainer, *, dense: bool) -> ClientSteps | None:
     """What a client does with one example; None if that is one step."""
     training = trainer.training
     count = len(training.batches(1, stream(0, "steps"))[1])
@@ -153,7 +153,7 @@ def _unrolled_steps(trainer: Trainer, *, dense: bool) -> Steps | None:
             f"unroll=True is for at most {MOST_STEPS} steps; a client takes {count} on one example. Lower client.epochs, set "
             "client.max_steps, or take use_as_is=True."
         )
-    return Steps(count, training.learning_rate, training.momentum)
+    return ClientSteps(count, training.learning_rate, training.momentum)
 
 
 def _by_factors(
