@@ -730,7 +730,7 @@ INTRO = """# Blind faults
 bug zoo or at any description of them; the round loop, the mechanisms, the participation patterns, what an audit prints and the
 names of the files of the tests were known. Each one weakens privacy or makes the claim false while it describes itself as
 right. Every fault was audited {seeds} times on the preset `tiny` (24 rounds, 2,410 parameters, 144 clients, noise multiplier
-0.5). Nothing was changed after its audits; what was missed stands here as it came out.
+0.5). The tests were those of commit b1f62e5. Nothing was changed after its audits; what was missed stands here as it came out.
 
 **Found in every audit: {always} of {faults}. In some: {some}. In none: {none}.** Audits that found the fault, by kind:
 {kinds}. Right mechanisms: {alarms} false alarms in {right} audits.

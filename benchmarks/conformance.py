@@ -209,6 +209,15 @@ def again(found: dict) -> list[str]:
     if new.get("tests") != tests_now():
         return []
     said = []
+    if "simulated" in new:
+        levels = new["simulated"]["family"]["levels"]
+        counts = ", ".join(f"{each['alarms']} at {each['level']:g} (≤ {each['allowed']})" for each in levels)
+        worst = {key: row["levels"][0]["alarms"] for key, row in new["simulated"].items() if key != "family"}
+        most = max(worst, key=worst.__getitem__)
+        said += [
+            f"* Correct runs, simulated ({levels[0]['runs']:,}): alarms of the family {counts};",
+            f"  of single checks at {LEVEL:g} at most {worst[most]} ({most}).",
+        ]
     if "real" in new:
         alarmed, runs = (sum(row[what] for row in new["real"].values()) for what in ("alarms", "runs"))
         words = sum((Counter(row["words"]) for row in new["real"].values()), Counter())
