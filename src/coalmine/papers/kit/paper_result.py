@@ -187,14 +187,16 @@ class PaperResult:
 def number(value: float, beside: float | None = None) -> str:
     """Three digits; an error has the decimals of the number that it stands `beside`.
 
-    >>> number(45834.2), number(382.13), number(2.693), number(0.0571), number(0.0004, 1.234), number(1.125e12)
-    ('45,800', '382', '2.69', '0.057', '0.00', '1.12e+12')
+    >>> number(45834.2), number(382.13), number(2.693), number(0.0571), number(0.0004, 1.234), number(1.125e12), number(2.28e-4)
+    ('45,800', '382', '2.69', '0.057', '0.00', '1.12e+12', '0.000228')
     """
     if not math.isfinite(value):
         return "∞" if value > 0 else str(value)
     scale = abs(value if beside is None else beside)
     if scale >= 1e6:
         return f"{value:.2e}"
+    if beside is None and 0 < scale < 5e-4:
+        return f"{value:.3g}"
     if scale >= 1000:
         return f"{float(f'{value:.3g}'):,.0f}"
     return f"{value:.{0 if scale >= 100 else 1 if scale >= 10 else 2 if scale >= 0.1 else 3}f}"
