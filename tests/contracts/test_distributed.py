@@ -83,6 +83,13 @@ def test_fewer_clients_than_the_claim_counts_on_are_found_and_accounted_for(audi
     assert "24 clients" in caveat and mean_only(result).high > fewer.epsilon > result.claim.epsilon
 
 
+def test_one_client_too_few_is_enough(audited):
+    """The noise is 2.7 % too small, which nobody would read off its size beside that of the canaries: clients are counted."""
+    result = audited(Distributed(1.0, 0.5, honest=CLIENTS + 1))
+    assert result.verdict.word == "DEVIATES"
+    assert "with the noise of 18 clients for 19" in str(result)
+
+
 def test_canaries_in_the_places_of_clients_are_honest_ones(audited):
     result = audited(Distributed(1.0, 0.5, honest=CLIENTS), "canaries.replace_clients=true", "canaries.pool=100")
     assert result.verdict.word == "CONSISTENT" and mean_only(result).low < result.claim.epsilon

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -21,8 +22,8 @@ from coalmine.conformance.laws import (
     spread_interval,
     worst,
 )
-from coalmine.conformance.residual import layers_of, window
-from coalmine.contracts import Array, Finding, Glance, NotTested, Side
+from coalmine.conformance.residual import layers_of, noises, window
+from coalmine.contracts import Array, ByClients, Finding, Glance, NotTested, Side
 
 _MOVED = (
     "unmoved",
@@ -39,7 +40,10 @@ _SHARES = (0.001, 0.01, 0.1, 0.9, 0.99, 0.999)  # of coordinates that a chi-squa
 
 
 class NoiseScale:
-    """Σ z² over everything: chi-square with as many degrees of freedom as there are coordinates and rounds."""
+    """Σ z² over everything: chi-square with as many degrees of freedom as there are coordinates and rounds.
+
+    Where clients add the noise, a round with fewer of them than the claim counts on has less noise, whatever the numbers say.
+    """
 
     key: ClassVar[str] = "noise-scale"
 
@@ -48,14 +52,19 @@ class NoiseScale:
         return needs_noise(subject)
 
     def init(self, subject: Subject) -> Memory:
-        """The sum of squares, of how many, and whether they may hold more than the noise."""
-        return {"sums": np.zeros(3)}
+        """The sum of squares, of how many, and whether they may hold more; the fewest clients that added noise, and when."""
+        return {"sums": np.zeros(3), "fewest": np.array([math.inf, 0.0])}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
         if seen.noise is not None:
             moments = seen.noise.moments
             memory["sums"] += [moments.totals[1], moments.count, float(seen.noise.at_least)]
+        told = subject.description.noise
+        if told is not None and isinstance(told.added_by, ByClients):
+            clients, _ = noises(seen.seen, told.added_by)
+            if clients < memory.setdefault("fewest", np.array([math.inf, 0.0]))[0]:
+                memory["fewest"][:] = clients, seen.seen.round
 
     def glance(self, memory: Memory, seen: Glance) -> None:
         """A step between two audited ones."""
@@ -69,6 +78,11 @@ class NoiseScale:
         told = subject.description.noise
         assert told is not None
         tail = both_sides(*chi_square(total, count), lower_only=bool(at_least))
+        fewest, number = memory.get("fewest", np.array([math.inf, 0.0])).tolist()
+        if isinstance(told.added_by, ByClients) and fewest < told.added_by.honest:
+            tail = Tail(
+                0.0, "less", f"round {number + 1:.0f} with the noise of {fewest:.0f} clients for {told.added_by.honest}"
+            )
         if at_least:
             return found(self.key, tail, claimed=told.multiplier, one_sided=True)
         low, high = (told.multiplier * each for each in spread_interval(max(total, 1e-300), count, subject.confidence))

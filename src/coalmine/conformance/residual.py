@@ -139,14 +139,14 @@ class Residuals:
         assert told is not None
         spread, more = told.multiplier * math.sqrt(seen.releases), False
         if seen.covariance is not None and self.coordinates is None:
-            short = _noises(seen, told.added_by) if isinstance(told.added_by, ByClients) else (1, 1)
+            short = _promised(seen, told.added_by) if isinstance(told.added_by, ByClients) else (1, 1)
             return _whitened(residual * about.clip_norm, seen.covariance) * math.sqrt(short[0] / short[1]), False
         if isinstance(told.coordinates, AtLeast):
             spread, more = told.coordinates.floor * math.sqrt(seen.releases), True
         elif told.coordinates.kind != "isotropic":
             more = True
         if isinstance(told.added_by, ByClients):
-            spread *= math.sqrt(_noises(seen, told.added_by)[1] / told.added_by.honest)
+            spread *= math.sqrt(_promised(seen, told.added_by)[1] / told.added_by.honest)
             more = more or seen.count is None
         residual /= spread
         z = residual
@@ -171,15 +171,18 @@ class Residuals:
         return np.asarray(vector if taken is None else vector[taken])
 
 
-def _noises(seen: Observed, added_by: ByClients) -> tuple[int, int]:
-    """(how many clients' noises are in the sum, how many were promised): with fewer than promised the noise is too small.
-
-    Canaries that take nobody's place are more than were promised, and count on both sides.
-    """
+def noises(seen: Observed, added_by: ByClients) -> tuple[int, int]:
+    """(clients whose noise is in the sum, canaries beside them that take nobody's place): the former are what is claimed."""
     if seen.count is None:
-        return added_by.honest, added_by.honest
+        return added_by.honest, 0
     further = seen.canaries.indices.size if seen.canaries.noise is not None else 0
-    return seen.count, max(seen.count, added_by.honest + further)
+    return seen.count - further, further
+
+
+def _promised(seen: Observed, added_by: ByClients) -> tuple[int, int]:
+    """(noises in the sum, noises there would be if no fewer clients than promised took part)."""
+    clients, further = noises(seen, added_by)
+    return clients + further, max(clients, added_by.honest) + further
 
 
 def _whitened(residual: Array, covariance: LowRank) -> Array:

@@ -97,8 +97,8 @@ class MechanismSection(_Section):
     kind: str = Field(
         "gaussian",
         description='"gaussian", "adaptive" (the clip norm follows a quantile), "correlated" (noise is correlated over rounds, '
-        'DP-FTRL), "distributed", "full-gradient", "batch-gradient", "water-filling" (see '
-        '[secure aggregation](secure-aggregation.md)), or "package.module:Name"',
+        'DP-FTRL), "distributed", "full-gradient", "batch-gradient", "water-filling" (keys: '
+        '[secure aggregation](secure-aggregation.md#mechanisms)), or "package.module:Name"',
     )
     clip_norm: Positive | None = Field(
         None, description="longer updates are clipped to it; adaptive: the first clip norm; default 1.0"

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from coalmine._random import stream
-from coalmine.canaries.crafted.ghost import Ghosts, ClientSteps, ghosts, unrolled
+from coalmine.canaries.crafted.ghost import ClientSteps, Ghosts, ghosts, unrolled
 from coalmine.clients import Trainer
 from coalmine.contracts import Array, Vector
 from coalmine.data.dataset import Examples
