@@ -19,7 +19,7 @@ from coalmine.report.page import report
 from coalmine.scores import Scores
 from coalmine.training import resume, run
 from coalmine.training.assembly import federation, load_task
-from coalmine.training.config import read_config
+from coalmine.training.config import parse_config, read_config, write_config
 from coalmine.training.crafted_round import CraftedRound, by_law_or_held_out
 from coalmine.training.crafted_run import CraftedRun
 from coalmine.training.crafted_statements import Measured, whole_training
@@ -212,6 +212,14 @@ def test_published_draws_count_in_the_claim_of_clients(finished):
     assert inside["epsilon_of_clients"] == pytest.approx(draws["epsilon"])
     outside = counted(inside, {"crafted": {**inside["crafted"], "frozen_draws": {**draws, "release": "published"}}})
     assert outside["epsilon_of_clients"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("preset", ["canife-fashion", "canife-writers", "canife-shakespeare"])
+def test_the_published_recipe_is_the_same_after_a_preset_and_in_a_stored_configuration(preset):
+    told = read_config(preset, ["crafting.as_published=true"])
+    for each in (told, parse_config(write_config(told, {}), quiet=True)):
+        how = how_of(each)
+        assert (how.canaries, how.draws, how.others, how.options.resolved().loss) == (1, 100, "unknown", "covariance")
 
 
 def test_the_published_code_composes_backwards_and_takes_the_claim_for_what_it_cannot_see(finished):
