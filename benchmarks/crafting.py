@@ -6,13 +6,14 @@
     efficiency   of the presets canife-writers and canife-shakespeare, at a trained model
     sizes        time of a step of the design by the size of the model: dense networks, and convolutional ones
     unroll       clients of several local steps: designs by their first gradient, and by all steps
-    statements   bundled digits: null rate, half the noise, intervals of known others
+    statements   bundled digits: null rate, half the noise
+    intervals    the same digits: intervals of known others
     null         scores that are wider than the measured noise, or not normal: how often nothing passes for something
     running      what measured rounds cost in a training, MNIST by writer
     running_large  the same with a convolutional network
     zoo          momentum that is kept between clients, and correct code: 20 audits each
 
-All but `statements`, `null` and `zoo` need the data files (COALMINE_DATA).
+All but `statements`, `intervals`, `null` and `zoo` need the data files (COALMINE_DATA).
 """
 
 import json
@@ -167,7 +168,8 @@ def unroll():
     return found
 
 
-def statements():
+def _audits_of_digits():
+    """A function that makes tables of scores of one round of the preset tiny, 128 canaries, each under another secret."""
     config = read_config("tiny", ["run.workers=1"])
     job = federation(config, load_task(config), 1)
     state, mock = job.start(), mock_clients(job, 40)
@@ -183,6 +185,12 @@ def statements():
             again.__dict__.update({name: base.__dict__[name] for name in SHARED})
             yield again.scores(draws, insert=insert)
 
+    return audits
+
+
+def statements():
+    audits = _audits_of_digits()
+
     def bounds(**about):
         return np.array([coalmine.bound_band(scores, delta=DELTA).epsilon for scores in audits(**about)])
 
@@ -196,13 +204,19 @@ def statements():
         }
         found["violated"][f"noise {noise}, {draws} draws"] = {"claim": claimed, **rates}
         print(noise, draws, rates, flush=True)
-    found["intervals"] = {}
+    return found
+
+
+def intervals():
+    """Of known others, eight draws."""
+    audits, found = _audits_of_digits(), {"audits": AUDITS, "canaries": 128, "draws": 8}
     for noise in (0.2, 0.5):
         true = float(coalmine.gaussian_epsilon(0, 1, 1 / noise, 1, DELTA))
         fits = [coalmine.estimate_gaussian(scores, delta=DELTA) for scores in audits(noise=noise, draws=8)]
         holds, width = ([fit.low <= true <= fit.high for fit in fits], [(fit.high - fit.low) / true for fit in fits])
-        found["intervals"][f"noise {noise}"] = {"truth": true, "hold": float(np.mean(holds)), "width": float(np.mean(width))}
-        print(noise, found["intervals"][f"noise {noise}"], flush=True)
+        row = {"truth": true, "hold": float(np.mean(holds)), "width": float(np.mean(width))}
+        found[f"noise {noise}"] = row
+        print(noise, row, flush=True)
     return found
 
 
@@ -291,7 +305,8 @@ def zoo():
     }
 
 
-PARTS = {each.__name__: each for each in (design, efficiency, sizes, unroll, statements, null, running, running_large, zoo)}
+ALL = (design, efficiency, sizes, unroll, statements, intervals, null, running, running_large, zoo)
+PARTS = {each.__name__: each for each in ALL}
 
 
 def main() -> None:

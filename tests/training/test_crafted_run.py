@@ -11,6 +11,7 @@ from scipy import stats
 
 import coalmine
 from coalmine._random import stream
+from coalmine.accounting.rounds import one_round_epsilon
 from coalmine.contracts.training_sentences import training_words
 from coalmine.mechanisms import Gaussian
 from coalmine.nulls import GaussianNull
@@ -18,7 +19,7 @@ from coalmine.report.page import report
 from coalmine.scores import Scores
 from coalmine.training import resume, run
 from coalmine.training.assembly import federation, load_task
-from coalmine.training.config import read_config
+from coalmine.training.config import parse_config, read_config, write_config
 from coalmine.training.crafted_round import CraftedRound, by_law_or_held_out
 from coalmine.training.crafted_run import CraftedRun
 from coalmine.training.crafted_statements import Measured, whole_training
@@ -211,6 +212,31 @@ def test_published_draws_count_in_the_claim_of_clients(finished):
     assert inside["epsilon_of_clients"] == pytest.approx(draws["epsilon"])
     outside = counted(inside, {"crafted": {**inside["crafted"], "frozen_draws": {**draws, "release": "published"}}})
     assert outside["epsilon_of_clients"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("preset", ["canife-fashion", "canife-writers", "canife-shakespeare"])
+def test_the_published_recipe_is_the_same_after_a_preset_and_in_a_stored_configuration(preset):
+    told = read_config(preset, ["crafting.as_published=true"])
+    for each in (told, parse_config(write_config(told, {}), quiet=True)):
+        how = how_of(each)
+        assert (how.canaries, how.draws, how.others, how.options.resolved().loss) == (1, 100, "unknown", "covariance")
+
+
+def test_the_published_code_composes_backwards_and_takes_the_claim_for_what_it_cannot_see(finished):
+    job = federation(config("mode=frozen"), load_task(config("mode=frozen")), 5)
+    printed = {"low": 0.0, "high": 9.0, "delta": 0.01, "as_published": True, "perfect_canary": {"epsilon": 3.0}}
+    rounds = [
+        {**each, "round": number, "printed": {**printed, "epsilon": epsilon, "capped": 3.88}}
+        for each, number, epsilon in zip(finished["frozen"][0].training["crafted"]["rounds"], (1, 3), (2.0, "inf"), strict=True)
+    ]
+    found = whole_training(job, rounds, delta=1e-5, confidence=0.95)
+    claimed = one_round_epsilon(0.5, 0.01)
+    expected = coalmine.compose_canife([2.0, claimed], [1, 2], found["q"], 1e-5).epsilon  # of four rounds
+    assert found["as_published"]["epsilon"] == pytest.approx(expected) and found["printed"]["epsilon"] == "inf"
+    training = finished["frozen"][0].training
+    assert "as_published" not in training["crafted"]["composed"]
+    words = training_words({**training, "crafted": {**training["crafted"], "composed": found}})
+    assert "each estimate for the rounds before it" in words["as published"]
 
 
 def test_poisson_sampling_has_a_composed_bound(finished):

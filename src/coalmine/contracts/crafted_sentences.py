@@ -35,6 +35,8 @@ def crafted_words(crafted: Numbers) -> dict[str, str]:
                 f"; composed {_number(finite_printed(composed))}, not a bound; a perfect canary would show "
                 f"{_number(composed['perfect_canary'])}"
             )
+        if (code := crafted["composed"].get("as_published")) is not None:
+            words["as published"] = f"composed {_number(code['epsilon'])} {code['note']}"
     if (bound := crafted["composed"]["bound"])["epsilon"] is not None:
         words["composed"] = (
             f"epsilon of the training at least {_number(bound['epsilon'])}, if rounds are Gaussian and sampling is as stated; "

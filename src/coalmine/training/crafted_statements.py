@@ -22,7 +22,7 @@ import numpy as np
 from coalmine.accounting import claim_of
 from coalmine.accounting.attacked import attack_epsilon
 from coalmine.accounting.published import published_epsilon
-from coalmine.accounting.rounds import compose_canife, compose_measured
+from coalmine.accounting.rounds import compose_canife, compose_measured, one_round_epsilon
 from coalmine.canaries.crafted.design import Crafted
 from coalmine.contracts import Array, Claim, Finding, PointEstimate, plain
 from coalmine.estimators.band import bound_band
@@ -35,6 +35,10 @@ from coalmine.training.federation import Federation
 
 NOISE_ASSUMPTION = "the noise is normal and the same in all directions: its scale was measured beside the canaries"
 NOT_A_BOUND = "as printed in the paper; not a bound"
+BACKWARDS = (
+    "as the published code composes: each estimate for the rounds before it, nothing for those after the last, the claimed "
+    "noise where scores have no error; not a bound"
+)
 ONE_CLIENT = "clients are not sampled by Poisson: a bound of any measured round is one of the training, and nothing is composed"
 
 
@@ -115,7 +119,7 @@ class MeasuredRound:
         perfect = perfect_canary(self.stated_noise, draws=n, simulations=max(2, min(SIMULATED, 4_000_000 // n)))
         found = {
             "epsilon": shown.epsilon, "low": shown.low, "high": shown.high, "delta": shown.delta, "note": NOT_A_BOUND,
-            "ceiling": perfect.ceiling, "capped": shown.details["capped"],
+            "ceiling": perfect.ceiling, "capped": shown.details["capped"], "as_published": self.as_published,
             "perfect_canary": {"epsilon": perfect.mean, "low": perfect.low, "high": perfect.high},
         }  # fmt: skip
         if self.mock is not None and 0 < int(self.mock.inserted.sum()) < self.mock.value.size:
@@ -159,6 +163,8 @@ def whole_training(job: Federation, rounds: Sequence[Mapping[str, Any]], *, delt
             "epsilon": shown.epsilon, "low": shown.low, "high": shown.high, "capped": capped.epsilon,
             "perfect_canary": perfect.epsilon, "note": NOT_A_BOUND,
         }  # fmt: skip
+        if all(each.get("as_published") for each in printed):
+            found["as_published"] = _as_the_code_does([each for each in rounds if "epsilon" in each["printed"]], q, delta)
     if sampling is None or sampling.cohort_size is not None:
         found["bound"] = {"epsilon": None, "why": ONE_CLIENT}
         return dict(plain(found))
@@ -168,6 +174,23 @@ def whole_training(job: Federation, rounds: Sequence[Mapping[str, Any]], *, delt
     found["bound"] = {"epsilon": alone.epsilon, "assumptions": list(alone.assumptions), "confidence": confidence}
     found["bound_if_constant"] = {"epsilon": between.epsilon, "assumptions": list(between.assumptions)}
     return dict(plain(found))
+
+
+def _as_the_code_does(rounds: Sequence[Mapping[str, Any]], q: float, delta: float) -> dict[str, Any] | None:
+    """The composed number of the published code, whose rules are not those of the paper; None where nothing is left.
+
+    Each estimate counts for the rounds before it and none for those after the last; where scores have no error, the noise that
+    is claimed takes the place of what they show.
+    """
+    estimates, counts, before = [], [], 0
+    for each in sorted(rounds, key=lambda one: int(one["round"])):
+        if each["round"] > before:
+            shown = _estimate(each["printed"], "epsilon")
+            claimed = one_round_epsilon(float(each["noise"]["claimed"]), shown.delta)
+            estimates.append(shown if math.isfinite(shown.epsilon) else replace(shown, epsilon=claimed, low=0.0, high=math.inf))
+            counts.append(int(each["round"]) - before)
+            before = int(each["round"])
+    return {"epsilon": compose_canife(estimates, counts, q, delta).epsilon, "note": BACKWARDS} if counts else None
 
 
 def release_cost(

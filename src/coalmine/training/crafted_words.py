@@ -76,6 +76,8 @@ def _composed(composed: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 f"a perfect canary would show {_number(composed['printed']['perfect_canary'])}"
             ),
         )
+    if (code := composed.get("as_published")) is not None:
+        yield "", f"epsilon {_number(code['epsilon'])} {code['note']}"
     if composed["bound"]["epsilon"] is not None:
         yield "", f"at least {_number(composed['bound']['epsilon'])}, if rounds are Gaussian and clients sampled as stated"
 

@@ -145,8 +145,6 @@ def how_of(config: Config, job: Federation | None = None) -> Measuring:
         known = ", ".join(Crafting.__dataclass_fields__)
         raise ValueError(f"crafting.options has {', '.join(asked.options)}; it may have {known}.") from None
     how = Measuring(asked.canaries, asked.draws, asked.pool, asked.others, asked.score, options)
-    if asked.as_published and not {"canaries", "draws", "others"} & asked.model_fields_set:
-        how = replace(how, canaries=1, draws=100, others="unknown")  # the paper's numbers
     if asked.pool_source is not None and job is not None:
         from coalmine.training.mock_clients import foreign_clients
 

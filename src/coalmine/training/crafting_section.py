@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+PUBLISHED: Mapping[str, Any] = {"canaries": 1, "draws": 100, "others": "unknown"}  # of the paper's recipe
 LEAST_SCORES = 16  # of a measured round: fewer may all have the same coin
 Whole = Annotated[int, Field(ge=1, strict=True)]
 
@@ -28,13 +30,22 @@ class CraftingSection(BaseModel):
         description="of unknown others: along the canary's update, or away from what clients have in common",
     )
     options: dict[str, Any] = Field(default_factory=dict, description="of the design: fields of `coalmine.Crafting`, as loss")
-    as_published: bool = Field(False, description="the paper's recipe: one canary, 100 draws, unknown others, its design")
+    as_published: bool = Field(
+        False, description="the paper's recipe, whatever else is set: one canary, 100 draws, unknown others, its design"
+    )
     release: Literal["internal", "published"] = Field(
         "internal", description="published: frozen draws count as further releases in the claim of clients"
     )
     pool_source: str | None = Field(None, description="a public data set to design on, in place of users")
     pool_options: dict[str, Any] = Field(default_factory=dict, description="of that data set")
     pool_public: bool = Field(False, description="whether the pool is public: then a canary is shown in the report")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _recipe(cls, stated: Any) -> Any:
+        """The recipe takes the place of what a preset says, so that a stored configuration says what was done."""
+        published = isinstance(stated, Mapping) and stated.get("as_published") is True
+        return {**stated, **PUBLISHED} if published else stated
 
     def check(self, direction_canaries: int) -> None:
         """Refuse what does not go together."""
@@ -58,12 +69,12 @@ class CraftingSection(BaseModel):
         if self.mode == "running" and self.release == "published":
             raise ValueError('crafting: release = "published" is about frozen draws; running rounds have none.')
         scores = self.canaries * (self.draws if self.mode == "frozen" else 1)
-        if not self.as_published and scores < LEAST_SCORES:
+        if scores < LEAST_SCORES:
             raise ValueError(
                 f"crafting: {scores} scores in a measured round show nothing; at least {LEAST_SCORES} are needed. Raise "
                 f"crafting.canaries{' or crafting.draws' * (self.mode == 'frozen')}."
             )
-        if self.others == "unknown" and self.canaries > 1 and not self.as_published:
+        if self.others == "unknown" and self.canaries > 1:
             raise ValueError(
                 f'crafting: others = "unknown" is for one canary, not {self.canaries}: scores of one draw share the cohort. '
                 "Set crafting.canaries = 1."
