@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from coalmine.cli import strategies
-from coalmine.cli.speech import VIOLATED, AsJson, Quiet
+from coalmine.cli.speech import VIOLATED, AsJson, Quiet, check_output
 from coalmine.cli.speech import say as _say
 from coalmine.cli.speech import show as _show
 
+_FEW = 16  # examples of a client, for which nobody has to wait
 _MANY = 200_000  # canaries; beyond this a plan takes longer
 _LARGE_FILE = 20_000_000  # bytes; beyond this reading takes seconds, which is worth a word
 
@@ -82,6 +83,7 @@ def estimate(
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
     stated = options.stated_claim(claim, noise_multiplier, pattern, relation, delta)
     law, played, view = options.null_law(dim, max_over_rounds), options.game(game), options.view(view)
+    check_output(output)
     if scores.is_file() and scores.stat().st_size > _LARGE_FILE:
         _say(f"reading {scores.name}, {scores.stat().st_size / 1e6:.0f} MB; this takes a while", quiet)
     table = Scores.from_file(scores, assignment=assignment, dim=dim, null=law, game=played, view=view)
@@ -141,14 +143,18 @@ def plan(
       coalmine plan --strategy all --rounds 512 --separation 64 --dim 1000000 --picture strategies.svg
     """
     if els_uls:
+        _say("accounting examples one by one, up to a minute", quiet)
         _plan_sampling(claim, delta, population, batch_size, group_size, rounds, as_json=as_json)
         return
+    from coalmine import _validate
     from coalmine.cli import options
     from coalmine.estimators.power import plan as make_plan
 
     if strategy is not None:
         own = {"bands": bands, "buffers": buffers, "damping": damping, "objective": objective, "honaker": honaker, "file": file}
+        check_output(picture)
         planned = strategies.planned(rounds, participations, separation, momentum)
+        _say(strategies.patience(planned), quiet or not strategies.patience(planned))
         found = strategies.compare(strategy, own, planned, dim, _given_both(claim, delta))
         if picture is not None:
             picture.write_text(found.picture(), encoding="utf-8")
@@ -158,6 +164,8 @@ def plan(
     if claim is None or delta is None:
         raise ValueError("give --claim and --delta, the statement to be tested; or --strategy, to compare strategies of noise.")
     design = options.design(canaries, held_out, family)
+    delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
+    claim = _validate.positive("claim", claim)
     _say(f"planning by simulation, {'up to a minute' if (canaries or 0) > _MANY else 'a few seconds'}", quiet)
     _show(make_plan(claim, delta=delta, design=design, confidence=confidence), as_json)
 
@@ -262,6 +270,7 @@ def account(
     own |= {"restart_every": restart_every, "file": file}
     if strategy is not None:
         planned = strategies.planned(rounds, participations, separation, momentum)
+        _say(strategies.patience(planned), quiet or not strategies.patience(planned))
         sampled = strategies.sampled(planned, groups, sampling_rate, cohort_size, population)
         wanted = strategies.Asked(noise_multiplier, epsilon, delta, accountant, relation)
         _show(strategies.account(strategy, own, planned, sampled, wanted), as_json)
@@ -270,6 +279,7 @@ def account(
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
     if group_size is not None:
         pattern = options.of_examples(pattern, group_size)
+        _say("accounting examples one by one, up to a minute", quiet or group_size < _FEW)
     how: Any = {"accountant": accountant, "relation": relation}
     if honest is not None or survivors is not None:
         from coalmine.cli.secure_aggregation import shared_noise

@@ -18,7 +18,7 @@ import scipy  # its parts are loaded when they are used
 from coalmine import _validate
 from coalmine.contracts import Array, State
 from coalmine.mechanisms.strategies._toeplitz import ToeplitzStrategy, quotient
-from coalmine.mechanisms.strategies.strategy import CorrelatedStrategy, Draw, Plan, rounded
+from coalmine.mechanisms.strategies.strategy import CorrelatedStrategy, Draw, Plan, check_search, rounded
 from coalmine.mechanisms.strategies.toeplitz import Toeplitz
 
 OBJECTIVES = ("mean", "max")
@@ -66,6 +66,7 @@ class Banded(ToeplitzStrategy):
             raise ValueError(f"bands={bands} is not allowed: there are {rounds} rounds, and a column has no more entries.")
         if bands == 1:
             return Banded(rounds, (1.0,))
+        check_search(rounds * bands, f"{bands:,} bands over {rounds:,} rounds", "Ask for fewer bands, or use strategy 'blt'.")
         weights = weights_of(objective, rounds)
         begin = Toeplitz(rounds).column()[:bands]
         steps = np.append(-np.diff(begin), begin[-1])
