@@ -1,10 +1,11 @@
 """The quick tests (`make check`'s) on every Python from 3.11 to 3.13 that is found, each in an environment of its own.
 
-    python benchmarks/pythons.py [--only VERSION] [PYTEST ARGUMENTS]
+    python benchmarks/pythons.py [--only VERSION] [--seconds N] [PYTEST ARGUMENTS]
 
 Looks for python3.11 … on the PATH and in the folder of pyenv. Environments are .venv-python-VERSION, made once with the pinned
 versions of constraints.txt. Writes benchmarks/results/pythons.json: versions, counts, what was not found or not installed. With
---only, the rows of the other versions stay as they were.
+--only, the rows of the other versions stay as they were; with --seconds,
+tests are stopped after so long, and the row says so.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +31,7 @@ def interpreter(version):
     return str(found[-1]) if found else shutil.which(f"python{version}")
 
 
-def tried(version, arguments):
+def tried(version, arguments, seconds):
     python = interpreter(version)
     if python is None:
         return {"version": version, "found": False}
@@ -54,15 +56,21 @@ def tried(version, arguments):
     said = subprocess.run([own, "-c", _VERSIONS], capture_output=True, text=True).stdout.split()
     command = [own, "-m", "pytest", "-q", "-n", os.environ.get("WORKERS", "2"), *arguments]
     alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # as in `make check`
-    ended = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True)
-    last = ended.stdout.strip().splitlines()[-1] if ended.stdout.strip() else ""
+    running = subprocess.Popen(command, cwd=ROOT, env=alone, stdout=subprocess.PIPE, text=True)
+    try:
+        shown, late = running.communicate(timeout=seconds)[0], False
+    except subprocess.TimeoutExpired:
+        running.send_signal(signal.SIGINT)  # pytest counts what it did
+        shown, late = running.communicate()[0], True
+    last = shown.strip().splitlines()[-1] if shown.strip() else ""
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", last)}
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", ended.stdout, re.M)
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", shown, re.M)
     return {
         **dict(zip(("version", "torch"), said, strict=False)),
         "found": True,
         "installed": True,
-        "code": ended.returncode,
+        "code": 0 if late and not failed else running.returncode,
+        **({"stopped_after_seconds": seconds} if late else {}),
         **counts,
         "which": failed,
     }
@@ -71,12 +79,13 @@ def tried(version, arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=VERSIONS)
+    parser.add_argument("--seconds", type=float)
     only, tests = parser.parse_known_args()
     tests, rows = tests or list(QUICK), {}
     if only.only and RESULT.exists():
         rows = {row["version"][:4]: row for row in json.loads(RESULT.read_text())["rows"]}
     for version in [only.only] if only.only else VERSIONS:
-        rows[version] = tried(version, tests)
+        rows[version] = tried(version, tests, only.seconds)
         print(json.dumps(rows[version]), flush=True)
     about = {"tests": tests, "rows": [rows[version] for version in sorted(rows)]}
     RESULT.write_text(json.dumps(about, indent=1) + "\n")

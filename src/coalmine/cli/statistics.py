@@ -318,13 +318,15 @@ def check(
     Example:
       coalmine check runs/today --max-epsilon 8
     """
-    from coalmine import _validate
+    from coalmine import _validate, manifest
     from coalmine.cli import options
     from coalmine.contracts import plain
     from coalmine.result import AuditResult
 
     _validate.non_negative("max_epsilon", max_epsilon)
     audited = AuditResult.load(result)
+    if manifest.compare(result).status == "unverified":
+        _say("notice: unverified: there is no manifest beside this result, so nobody can tell whether it was edited", quiet)
     verdict = options.judged(max_epsilon, audited)
     shown = {**plain(verdict), "reason": verdict.reason, **plain(verdict.power)}
     shown["noticeable_noise_factor"] = shown["noise_factor"]
