@@ -1,21 +1,27 @@
 """The quick tests (`make check`'s) on every Python from 3.11 to 3.13 that is found, each in an environment of its own.
 
-    python benchmarks/pythons.py [PYTEST ARGUMENTS]
+    python benchmarks/pythons.py [--only VERSION] [--seconds N] [PYTEST ARGUMENTS]
 
 Looks for python3.11 … on the PATH and in the folder of pyenv. Environments are .venv-python-VERSION, made once with the pinned
-versions of constraints.txt. Writes benchmarks/results/pythons.json: versions, counts, what was not found or not installed.
+versions of constraints.txt. Writes benchmarks/results/pythons.json: versions, counts, what was not found or not installed. With
+--only, the rows of the other versions stay as they were; with --seconds,
+tests are stopped after so long, and the row says so.
 """
 
+import argparse
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks/results/pythons.json"
 VERSIONS = ("3.11", "3.12", "3.13")
+_VERSIONS = "import platform, torch; print(platform.python_version(), torch.__version__)"
 QUICK = ("tests/unit", "tests/contracts", "tests/test_architecture.py")
 
 
@@ -25,7 +31,7 @@ def interpreter(version):
     return str(found[-1]) if found else shutil.which(f"python{version}")
 
 
-def tried(version, arguments):
+def tried(version, arguments, seconds):
     python = interpreter(version)
     if python is None:
         return {"version": version, "found": False}
@@ -47,30 +53,43 @@ def tried(version, arguments):
             return {"version": version, "found": True, "installed": False}
         (place / "installed").touch()
     own = place / "bin/python"
-    exact = subprocess.run([own, "-c", "import platform; print(platform.python_version())"], capture_output=True, text=True)
-    ended = subprocess.run([own, "-m", "pytest", "-q", "-n", "2", *arguments], cwd=ROOT, capture_output=True, text=True)
-    last = ended.stdout.strip().splitlines()[-1] if ended.stdout.strip() else ""
+    said = subprocess.run([own, "-c", _VERSIONS], capture_output=True, text=True).stdout.split()
+    command = [own, "-m", "pytest", "-q", "-n", os.environ.get("WORKERS", "2"), *arguments]
+    alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # as in `make check`
+    running = subprocess.Popen(command, cwd=ROOT, env=alone, stdout=subprocess.PIPE, text=True)
+    try:
+        shown, late = running.communicate(timeout=seconds)[0], False
+    except subprocess.TimeoutExpired:
+        running.send_signal(signal.SIGINT)  # pytest counts what it did
+        shown, late = running.communicate()[0], True
+    last = shown.strip().splitlines()[-1] if shown.strip() else ""
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", last)}
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", ended.stdout, re.M)
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", shown, re.M)
     return {
-        "version": exact.stdout.strip(),
+        **dict(zip(("version", "torch"), said, strict=False)),
         "found": True,
         "installed": True,
-        "code": ended.returncode,
+        "code": 0 if late and not failed else running.returncode,
+        **({"stopped_after_seconds": seconds} if late else {}),
         **counts,
         "which": failed,
     }
 
 
 def main():
-    arguments = sys.argv[1:] or QUICK
-    rows = []
-    for version in VERSIONS:
-        rows.append(tried(version, arguments))
-        print(json.dumps(rows[-1]), flush=True)
-    about = {"tests": list(arguments), "rows": rows}
-    (ROOT / "benchmarks/results/pythons.json").write_text(json.dumps(about, indent=1) + "\n")
-    sys.exit(any(row.get("code") for row in rows))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=VERSIONS)
+    parser.add_argument("--seconds", type=float)
+    only, tests = parser.parse_known_args()
+    tests, rows = tests or list(QUICK), {}
+    if only.only and RESULT.exists():
+        rows = {row["version"][:4]: row for row in json.loads(RESULT.read_text())["rows"]}
+    for version in [only.only] if only.only else VERSIONS:
+        rows[version] = tried(version, tests, only.seconds)
+        print(json.dumps(rows[version]), flush=True)
+    about = {"tests": tests, "rows": [rows[version] for version in sorted(rows)]}
+    RESULT.write_text(json.dumps(about, indent=1) + "\n")
+    sys.exit(any(row.get("code") for row in rows.values()))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from operator import index
 from typing import Any
 
 MOST_ROUNDS = 10_000_000
+_SUREST = 1 - 1e-12  # confidence, beyond which rounding decides
 SMALLEST_CLIP = 1e-12
 
 
@@ -50,6 +51,8 @@ def confidence(value: Any) -> float:
     hint = ""
     if 1.0 < converted < 100.0:
         hint = f"for {converted:g} percent write {converted / 100:g}"
+    if _SUREST < converted < 1.0:
+        raise ValueError(_message("confidence", value, "at most 1 - 1e-12", "beyond that, rounding decides"))
     return between("confidence", value, 0.0, 1.0, hint=hint)
 
 

@@ -134,7 +134,7 @@ def test_plan_compares_strategies_and_draws_them(tmp_path):
         ),
         (
             ("account", "--strategy", "toeplitz", "--rounds", "1000000000", "--epsilon", "1", "--delta", "1e-5"),
-            "at most 1,048,576",
+            "at most 100,000",
         ),
         (("plan",), "--claim and --delta"),
         (("plan", "--strategy", "all", "--rounds", "9", "--claim", "3"), "belong together"),

@@ -11,12 +11,13 @@ import torch
 import coalmine
 from coalmine import _validate, cli
 from coalmine._random import stream
-from coalmine.accounting.claims import plain_gaussian
+from coalmine.accounting.claims import calibrate_noise, plain_gaussian
 from coalmine.accounting.events import event_of
 from coalmine.errors import CoalmineError, RunDirectoryError
 from coalmine.estimators.power import Design, best_guesses, plan
 from coalmine.mechanisms import Gaussian
-from coalmine.participation import FixedSize, MinSeparation, Poisson
+from coalmine.mechanisms.strategies import Plan, make_strategy
+from coalmine.participation import ExamplePoisson, FixedSize, MinSeparation, Poisson
 from coalmine.runs import RunDirectory
 from coalmine.training.config import checked, read_config
 from coalmine.training.work import contribute
@@ -158,3 +159,91 @@ def test_an_estimate_that_fits_the_width_says_so():
     alike = coalmine.Scores.of(1 + rng.standard_normal(300), rng.standard_normal(300))
     plain = coalmine.audit_scores(alike, delta=1e-5)
     assert plain.estimate.key == "gaussian-mean" and not any(each.code == "width-fitted" for each in plain.caveats)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "plan"),
+    [
+        ("tree", {}, {"rounds": 10**12}),
+        ("toeplitz", {}, {"rounds": 10**6}),
+        ("banded", {"bands": 1000}, {"rounds": 100_000, "participations": 100, "separation": 1000}),
+        ("blt", {}, {"rounds": 100_000, "participations": 100_000}),
+    ],
+)
+def test_strategies_have_a_limit(name, options, plan):
+    """Each took all memory or did not answer within a minute."""
+    with pytest.raises(ValueError, match=r"at most (100,000|65,536)|not searched"):
+        make_strategy(name, options, Plan(**plan))
+
+
+def test_a_unit_of_too_many_examples_is_refused():
+    with pytest.raises(ValueError, match="at most 1,000,000"):
+        ExamplePoisson(0.01, 1000, 10**9)
+    with pytest.raises(ValueError, match="fewer examples of a unit"):
+        coalmine.claim(ExamplePoisson(0.01, 1000, 10**6), noise_multiplier=1.0, delta=1e-5)
+
+
+def test_noise_of_examples_is_not_searched_from_too_far_away():
+    """The answer was the noise without sampling, 10,000,000, after minutes."""
+    with pytest.raises(ValueError, match="not searched"):
+        calibrate_noise(ExamplePoisson(1e-9, 1_000_000, 10_000), epsilon=4.0, delta=1e-6)
+
+
+def command(monkeypatch, *words):
+    monkeypatch.setattr(sys, "argv", ["coalmine", *words])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    return stopped.value.code
+
+
+@pytest.fixture
+def scores(tmp_path):
+    path = tmp_path / "scores.csv"
+    rng = stream(4, "clumsy")
+    columns = np.column_stack([1 + rng.standard_normal(50), rng.standard_normal(50)])
+    np.savetxt(path, columns, delimiter=",", header="inserted,held_out", comments="")
+    return path
+
+
+def test_a_result_never_replaces_what_is_not_a_file(tmp_path, scores):
+    """`-o /dev/null` of the superuser put a file in the place of the device."""
+    result = coalmine.audit_scores(coalmine.Scores.from_file(scores), delta=1e-5)
+    pipe, real, link = tmp_path / "pipe", tmp_path / "real.json", tmp_path / "link.json"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    result.save(pipe)
+    assert os.read(reader, 10).startswith(b"{") and pipe.is_fifo()
+    os.close(reader)
+    link.symlink_to(real)
+    result.save(link)
+    assert link.is_symlink() and coalmine.AuditResult.load(real).to_json() == result.to_json()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("estimate", "SCORES", "--delta", "1e-5", "-o", "PLACE"),
+        ("report", "SCORES", "-o", "PLACE"),
+        ("compare", "SCORES", "SCORES", "-o", "PLACE"),
+        ("plan", "--strategy", "all", "--rounds", "8", "--picture", "PLACE"),
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("place", ["", "nowhere/result"])
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(tmp_path, scores, monkeypatch, capsys, words, place):
+    given = {"SCORES": str(scores), "PLACE": str(tmp_path / place)}
+    assert command(monkeypatch, *(given.get(word, word) for word in words)) in (2, 4)
+    said = capsys.readouterr().err
+    assert "is a directory; name a file" in said or "there is no directory" in said
+
+
+def test_a_confidence_that_rounding_turns_into_certainty(monkeypatch, scores, capsys):
+    assert command(monkeypatch, "estimate", str(scores), "--delta", "1e-5", "--confidence", "0.9999999999999999") == 2
+    assert "at most 1 - 1e-12" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [("--claim", "nan"), ("--delta", "1"), ("--canaries", "1000000000")])
+def test_a_plan_is_not_begun_for_what_is_refused(monkeypatch, capsys, option):
+    usual = {"--claim": "3", "--delta": "1e-6", "--canaries": "100"}
+    assert command(monkeypatch, "plan", *(word for pair in {**usual, option[0]: option[1]}.items() for word in pair)) == 2
+    assert "planning" not in capsys.readouterr().err

@@ -3,13 +3,15 @@
 import hashlib
 import json
 import shutil
+import sys
 
 import pytest
 
-from coalmine import manifest
+from coalmine import cli, manifest
 from coalmine.errors import RunDirectoryError
 from coalmine.report.compare import compare
 from coalmine.report.evidence import Evidence
+from coalmine.report.page import report
 from coalmine.result import AuditResult
 from coalmine.training import resume, run
 from coalmine.training.config import read_config
@@ -132,6 +134,17 @@ def test_a_lone_result_and_an_older_run_are_unverified(copy, tmp_path):
         manifest.verify(tmp_path / "nothing")
     with pytest.raises(RunDirectoryError, match="not the directory of a finished run"):
         manifest.verify(tmp_path)
+
+
+def test_a_lone_result_is_called_unverified_by_the_page_and_by_check(copy, finished, tmp_path, monkeypatch, capsys):
+    lone = tmp_path / "lone.json"
+    shutil.copy(copy / "result.json", lone)
+    assert "unverified: there is no manifest" in report(Evidence.of(lone)) and "unverified" not in report(Evidence.of(finished))
+    for path, said in ((lone, True), (finished, False), (finished / "result.json", False)):
+        monkeypatch.setattr(sys, "argv", ["coalmine", "check", str(path), "--max-epsilon", "1000"])
+        with pytest.raises(SystemExit):
+            cli.main()
+        assert ("notice: unverified" in capsys.readouterr().err) == said
 
 
 def test_a_run_that_goes_on_is_not_finished(copy):

@@ -65,6 +65,12 @@ def test_every_run_is_listed_with_its_state(client):
     assert "&lt;b&gt;last&lt;/b&gt;" in page and "<b>last" not in page and "damaged" in page
 
 
+def test_the_latest_round_without_clients_keeps_the_last_loss():
+    rounds = ({"training_loss": 2.5, "clip_norm": 1.0}, {"training_loss": None, "clip_norm": 0.5, "clients": 0})
+    assert dict(listing.latest(rounds)) == {"loss": "2.5", "clip norm": "0.5", "clients": "0"}
+    assert listing.latest(()) == []
+
+
 def test_reports_live_pages_and_comparisons(client):
     assert 'id="verdict"' in client.get("/run/first").text
     assert 'id="verdict"' in client.get("/run/deep/er/second%20%26%20%3Cb%3Elast%3C/b%3E").text

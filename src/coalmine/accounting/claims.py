@@ -21,6 +21,7 @@ from coalmine.gaussian import gaussian_gap
 _ASSUMED = "Gaussian noise, clipping and participation as described"
 _UPPER = "the sensitivity of the correlated noise is an upper bound: the true epsilon may be smaller"
 _PRECISION = 1e-5  # of a calibrated noise multiplier, relative
+_MOST_DOWNWARDS = 1e5  # noise without sampling, from which the search for example-level sampling begins
 
 
 def claim_of(
@@ -213,6 +214,8 @@ def calibrate_noise(
     log_noise: float | None = math.log(unsampled)
     members = 1 if event.sampling is None else event.sampling.group_size
     if members > 1:  # no Rényi accountant: downwards from what holds without sampling, as small noise takes long
+        if unsampled > _MOST_DOWNWARDS:
+            raise ValueError(f"noise for {members:,} examples of a client over so many rounds is not searched: too long a way.")
         log_noise = _zero(lambda x: excess(x, "pld"), math.log(unsampled), step=0.25, most=math.log(unsampled) + 0.5)
     elif event.accountant == "rdp" or event.sampling is not None:
         most = math.log(min(100 * unsampled, MOST_NOISE)) - 1.0  # looser than exact, but not beyond all bounds

@@ -67,9 +67,9 @@ def compare_sampling(
 def in_words(choices: Sequence[SamplingChoice]) -> str:
     """As a table."""
     root, whole = math.sqrt(choices[0].group_size), choices[0].group_size
-    lines = [f"{'epsilon':>8}{'noise ULS':>12}{'noise ELS':>12}{'ratio':>8}  diverse users  alike examples"]
+    lines = [f"{'epsilon':>8}{'noise ULS':>12}{'noise ELS':>12}{'ratio':>12}  diverse users  alike examples"]
     lines += [
-        f"{each.epsilon:>8g}{each.noise_of_users:>12.4g}{each.noise_of_examples:>12.4g}{each.ratio:>8.2f}"
+        f"{each.epsilon:>8g}{each.noise_of_users:>12.4g}{each.noise_of_examples:>12.4g}{each.ratio:>12.4g}"
         f"  {each.diverse:<13}  {each.alike}"
         for each in choices
     ]

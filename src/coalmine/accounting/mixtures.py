@@ -22,6 +22,7 @@ from coalmine.contracts import Sampling
 
 _RARE_MEMBERS = 1e-25  # chance, over all rounds, of numbers of members that are taken for all of them
 _TAIL = 10.3  # standard deviations: less than e^-50/2 of a Gaussian lies beyond
+_MOST_POINTS = 3_000_000  # of the grid: more take minutes and gigabytes
 _HALVINGS = 60  # of the range of outcomes: down to what float64 can tell apart
 
 Array = NDArray[np.float64]
@@ -49,6 +50,12 @@ def sampled_members(noise: float, sampling: Sampling, grid: float) -> Composed:
     """
     from scipy.stats import binom
 
+    largest = (sampling.group_size / noise) ** 2 / 2
+    if largest / grid > _MOST_POINTS:
+        raise ValueError(
+            f"a unit of {sampling.group_size:,} examples at noise multiplier {noise:.4g} is not accounted: its privacy loss "
+            f"reaches {largest:.4g}, too much for a grid. Ask for more noise, or for fewer examples of a unit."
+        )
     members = np.arange(sampling.group_size + 1)
     chance = binom.pmf(members, sampling.group_size, sampling.rate)
     kept = (chance >= _RARE_MEMBERS / sampling.rounds) | (members == sampling.group_size)

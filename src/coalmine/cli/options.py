@@ -17,7 +17,7 @@ from coalmine.data import SOURCES
 from coalmine.estimators import BOUNDS
 from coalmine.estimators._rates import AllThresholds, Fixed, Split
 from coalmine.estimators.one_run import Guesses
-from coalmine.estimators.power import Design
+from coalmine.estimators.power import LARGEST_DESIGN, Design
 from coalmine.nulls import CosineNull, MaxNull
 from coalmine.participation import ExamplePoisson, FixedSize, Once, Poisson, Repeated
 from coalmine.verdict import judge, judge_conformance
@@ -67,10 +67,10 @@ def two_of_three(
 
 def design(canaries: int, held_out: int | None, family: str) -> Design:
     """The design that `plan` is asked about."""
-    inserted = _validate.whole("canaries", canaries, least=1)
+    inserted = _validate.whole("canaries", canaries, least=1, most=LARGEST_DESIGN)
     _validate.one_of("family", family, FAMILIES)
     if held_out is not None:
-        return Design(inserted, _validate.whole("held_out", held_out, least=1))
+        return Design(inserted, _validate.whole("held_out", held_out, least=1, most=LARGEST_DESIGN))
     return Design(inserted, slack=SIGNS_SLACK if family == "transform" else 0.0)
 
 

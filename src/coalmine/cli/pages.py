@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.speech import BROKEN, INCONCLUSIVE, AsJson, Quiet, say, show
+from coalmine.cli.speech import BROKEN, INCONCLUSIVE, AsJson, Quiet, check_output, say, show
 
 
 def report(
@@ -31,6 +31,7 @@ def report(
     from coalmine.report.evidence import Evidence
 
     _validate.one_of("format", format, ("html", "md"))
+    check_output(output)
     evidence = Evidence.of(source)
     if format == "md":
         from coalmine.report.card import card
@@ -64,6 +65,7 @@ def compare(
     """
     from coalmine.report.compare import compare as put_together
 
+    check_output(output)
     found = put_together(directories)
     if output is not None:
         output.write_text(found.to_html(), encoding="utf-8")

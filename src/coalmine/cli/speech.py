@@ -1,6 +1,7 @@
 """What all verbs say in the same way: results as words or as one JSON document, prose to standard error."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,14 @@ def show(result: Any, as_json: bool) -> None:
         from coalmine.contracts import plain  # numpy is not loaded for a list of names
 
         typer.echo(json.dumps(plain(result), indent=2))
+
+
+def check_output(path: Path | None) -> None:
+    """Before any work: whether a file can be written there."""
+    if path is not None and path.is_dir():
+        raise ValueError(f"{str(path)!r} is a directory; name a file in it.")
+    if path is not None and not path.parent.is_dir():
+        raise ValueError(f"cannot write {str(path)!r}: there is no directory {str(path.parent)!r}.")
 
 
 def say(text: str, quiet: bool) -> None:

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from coalmine.cli import strategies
-from coalmine.cli.speech import VIOLATED, AsJson, Quiet
+from coalmine.cli.speech import VIOLATED, AsJson, Quiet, check_output
 from coalmine.cli.speech import say as _say
 from coalmine.cli.speech import show as _show
 
+_FEW = 16  # examples of a client, for which nobody has to wait
 _MANY = 200_000  # canaries; beyond this a plan takes longer
 _LARGE_FILE = 20_000_000  # bytes; beyond this reading takes seconds, which is worth a word
 
@@ -82,6 +83,7 @@ def estimate(
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
     stated = options.stated_claim(claim, noise_multiplier, pattern, relation, delta)
     law, played, view = options.null_law(dim, max_over_rounds), options.game(game), options.view(view)
+    check_output(output)
     if scores.is_file() and scores.stat().st_size > _LARGE_FILE:
         _say(f"reading {scores.name}, {scores.stat().st_size / 1e6:.0f} MB; this takes a while", quiet)
     table = Scores.from_file(scores, assignment=assignment, dim=dim, null=law, game=played, view=view)
@@ -144,14 +146,18 @@ def plan(
       coalmine plan --strategy all --rounds 512 --separation 64 --dim 1000000 --picture strategies.svg
     """
     if els_uls:
+        _say("accounting examples one by one, up to a minute", quiet)
         _plan_sampling(claim, delta, population, batch_size, group_size, rounds, as_json=as_json)
         return
+    from coalmine import _validate
     from coalmine.cli import options
     from coalmine.estimators.power import plan as make_plan
 
     if strategy is not None:
         own = {"bands": bands, "buffers": buffers, "damping": damping, "objective": objective, "honaker": honaker, "file": file}
+        check_output(picture)
         planned = strategies.planned(rounds, participations, separation, momentum)
+        _say(strategies.patience(planned), quiet or not strategies.patience(planned))
         found = strategies.compare(strategy, own, planned, dim, _given_both(claim, delta))
         if picture is not None:
             picture.write_text(found.picture(), encoding="utf-8")
@@ -166,6 +172,8 @@ def plan(
         _show(plan_lifted(claim, delta=delta, runs=runs, canaries=canaries, design=lifted, confidence=confidence), as_json)
         return
     design = options.design(canaries, held_out, family)
+    delta, confidence = _validate.delta(delta), _validate.confidence(confidence)
+    claim = _validate.positive("claim", claim)
     _say(f"planning by simulation, {'up to a minute' if (canaries or 0) > _MANY else 'a few seconds'}", quiet)
     _show(make_plan(claim, delta=delta, design=design, confidence=confidence), as_json)
 
@@ -279,6 +287,7 @@ def account(
         return
     if strategy is not None:
         planned = strategies.planned(rounds, participations, separation, momentum)
+        _say(strategies.patience(planned), quiet or not strategies.patience(planned))
         sampled = strategies.sampled(planned, groups, sampling_rate, cohort_size, population)
         wanted = strategies.StrategyQuestion(noise_multiplier, epsilon, delta, accountant, relation)
         _show(strategies.account(strategy, own, planned, sampled, wanted), as_json)
@@ -287,6 +296,7 @@ def account(
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
     if group_size is not None:
         pattern = options.of_examples(pattern, group_size)
+        _say("accounting examples one by one, up to a minute", quiet or group_size < _FEW)
     how: Any = {"accountant": accountant, "relation": relation}
     there: dict[str, Any] = {}
     if honest is not None or survivors is not None:
@@ -326,13 +336,15 @@ def check(
     Example:
       coalmine check runs/today --max-epsilon 8
     """
-    from coalmine import _validate
+    from coalmine import _validate, manifest
     from coalmine.cli import options
     from coalmine.contracts import plain
     from coalmine.result import AuditResult
 
     _validate.non_negative("max_epsilon", max_epsilon)
     audited = AuditResult.load(result)
+    if manifest.compare(result).status == "unverified":
+        _say("notice: unverified: there is no manifest beside this result, so nobody can tell whether it was edited", quiet)
     verdict = options.judged(max_epsilon, audited)
     shown = {**plain(verdict), "reason": verdict.reason, **plain(verdict.power)}
     shown["noticeable_noise_factor"] = shown["noise_factor"]

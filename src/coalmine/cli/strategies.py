@@ -28,6 +28,7 @@ Groups = Annotated[int | None, typer.Option(help="Poisson sampling in turns: gro
 Momentum = Annotated[float, typer.Option(help="Momentum of the server, for the error of the model.")]
 Rounds = Annotated[int | None, typer.Option(help="Number of rounds.")]
 
+_MANY = 1 << 16  # rounds · participations
 _HEAD = ("strategy", "sensitivity", "rms error", "max error", "loss", "vectors")
 
 
@@ -60,6 +61,11 @@ def planned(rounds: int | None, participations: int | None, separation: int | No
         said = f"{rounds} rounds have room for {most} participations that are at least {apart} apart"
         typer.echo(f"note: {said}. Accounted for {most}, not for {times}.", err=True)
     return Plan(rounds, min(times, most), apart, momentum)
+
+
+def patience(plan: Any) -> str:
+    """What to say before a search that takes long; nothing before a short one."""
+    return "searching coefficients, up to some minutes" if plan.rounds * plan.participations > _MANY else ""
 
 
 def sampled(plan: Any, groups: int | None, rate: float | None, cohort: int | None, population: int | None) -> Any:

@@ -11,6 +11,8 @@ from coalmine.contracts import Attendance, Constraint, IndexArray, Sampling, Sep
 from coalmine.participation.patterns import Pattern
 from coalmine.participation.sampled import draw_poisson
 
+_MOST_EXAMPLES = 1_000_000  # of a client
+
 
 @dataclass(frozen=True)
 class ExamplePoisson(Pattern):
@@ -33,8 +35,8 @@ class ExamplePoisson(Pattern):
         if not 0 < _validate.number("rate", self.rate) <= 1:
             raise ValueError(f"rate={self.rate!r} is not a probability: of an example to be in a batch, above 0 and at most 1.")
         object.__setattr__(self, "rate", float(self.rate))
-        for name in ("rounds", "group_size"):
-            object.__setattr__(self, name, _validate.whole(name, getattr(self, name), least=1))
+        object.__setattr__(self, "rounds", _validate.rounds(self.rounds))
+        object.__setattr__(self, "group_size", _validate.whole("group_size", self.group_size, least=1, most=_MOST_EXAMPLES))
 
     @property
     def most(self) -> int:

@@ -10,7 +10,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Evidence:
     digest: str | None = None  # of the manifest of the run's files
     handed: Mapping[str, str] = field(default_factory=dict)  # arguments of `coalmine.training.run` that no configuration holds
     spectrum: Mapping[str, Any] = field(default_factory=dict)  # what the auditor knew of the noise, where canaries were aimed
+    lone: bool = False  # a result file without the directory of its run: there is nothing to compare it with
 
     @classmethod
     def of(cls, source: AuditResult | str | Path) -> Evidence:
@@ -51,7 +52,7 @@ class Evidence:
         if path.is_file() and path.name == "result.json" and (path.parent / "config.toml").is_file():
             path = path.parent
         if not path.is_dir():
-            return cls.of(AuditResult.load(path))
+            return replace(cls.of(AuditResult.load(path)), lone=True)
         manifest.check(path)
         _check_audited(path)
         result = AuditResult.load(path)

@@ -15,6 +15,7 @@ from coalmine.result import AuditResult
 DEEPEST = 6  # folders below the one that is served
 MOST = 500  # runs in a list
 _FOLDERS = 20_000  # that are looked into
+_ROUNDS_BACK = 100  # among which the last loss is looked for: a round without clients has none
 STALE = 120.0  # seconds without a round, after which a run is not said to be running
 _MARKS = ("config.toml", "result.json")
 
@@ -98,8 +99,10 @@ def look(root: Path, path: Path) -> Listed:
 
 
 def latest(rounds: tuple[Any, ...]) -> list[tuple[str, str]]:
-    """The last round in words."""
-    last = rounds[-1] if rounds else {}
+    """The last round in words; of a round without clients, the last value that there was."""
+    last: dict[str, Any] = {}
+    for each in rounds[-_ROUNDS_BACK:]:
+        last |= {key: value for key, value in each.items() if drawable(value)}
     names = (
         ("loss", "training_loss"), ("clip norm", "clip_norm"), ("epsilon claimed", "epsilon_claimed"),
         ("epsilon measured, about", "epsilon_estimated"), ("noise measured", "noise_measured"), ("clients", "clients"),

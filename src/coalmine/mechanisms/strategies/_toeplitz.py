@@ -17,21 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 import scipy  # its parts are loaded when they are used
 
-from coalmine import _validate
 from coalmine.contracts import Array, Constraint, Explicit, PerPeriod
 from coalmine.mechanisms.strategies.sensitivity import Sensitivity
 from coalmine.mechanisms.strategies.strategy import MOST_ROUNDS, CorrelatedStrategy
-
-LONGEST = 1 << 20  # rounds: errors and sensitivities take vectors of that length, and a search hundreds of them
 
 
 @dataclass(frozen=True)
 class ToeplitzStrategy(CorrelatedStrategy):
     """A strategy that its first column describes."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _validate.whole("rounds", self.rounds, least=1, most=LONGEST)
 
     @abstractmethod
     def column(self) -> Array:

@@ -17,12 +17,11 @@ import scipy  # its parts are loaded when they are used
 
 from coalmine import _validate
 from coalmine.contracts import Array, State
-from coalmine.mechanisms.strategies._toeplitz import LONGEST, ToeplitzStrategy, quotient
-from coalmine.mechanisms.strategies.strategy import CorrelatedStrategy, Draw, Plan, rounded
+from coalmine.mechanisms.strategies._toeplitz import ToeplitzStrategy, quotient
+from coalmine.mechanisms.strategies.strategy import LONGEST, CorrelatedStrategy, Draw, Plan, check_search, rounded
 from coalmine.mechanisms.strategies.toeplitz import Toeplitz
 
 OBJECTIVES = ("mean", "max")
-MOST_SEARCHED = 1 << 24  # rounds · bands: the products of one step of a search
 _PIECE = 1 << 16  # coordinates at once
 _COLUMNS = 1 << 13  # coordinates of one product of matrices
 _FEW = 8  # bands, up to which every round reads the ring by itself
@@ -68,11 +67,7 @@ class Banded(ToeplitzStrategy):
             raise ValueError(f"bands={bands} is not allowed: there are {rounds} rounds, and a column has no more entries.")
         if bands == 1:
             return Banded(rounds, (1.0,))
-        if rounds * bands > MOST_SEARCHED:
-            raise ValueError(
-                f"the best {bands} coefficients for {rounds} rounds are not searched: it would take hours. At most "
-                f"{MOST_SEARCHED // rounds} bands are, or use strategy 'blt'."
-            )
+        check_search(rounds * bands, f"{bands:,} bands over {rounds:,} rounds", "Ask for fewer bands, or use strategy 'blt'.")
         weights = weights_of(objective, rounds)
         begin = Toeplitz(rounds).column()[:bands]
         steps = np.append(-np.diff(begin), begin[-1])

@@ -25,7 +25,7 @@ from coalmine import _validate
 from coalmine.contracts import Array, State
 from coalmine.mechanisms.strategies._toeplitz import ToeplitzStrategy
 from coalmine.mechanisms.strategies.banded import OBJECTIVES, weights_of
-from coalmine.mechanisms.strategies.strategy import CorrelatedStrategy, Draw, Plan, rounded
+from coalmine.mechanisms.strategies.strategy import CorrelatedStrategy, Draw, Plan, check_search, rounded
 
 _STARTS = (0.6, 0.8, 1.0)  # of log(rounds): where the slowest buffer forgets
 _SLOWEST = 1e-7  # 1 - θ_1 of one more start
@@ -34,6 +34,7 @@ _PIECE = 1 << 15  # coordinates at once, in the cache
 _LARGEST = 1 - 1e-12  # of a decay: 1 itself would never forget
 MOST_BUFFERS = 8
 MOST_BLT_ROUNDS = 1 << 16  # their errors take time of the square of the rounds
+_SERIES = 8  # participations whose sum takes as long as the rest of a step of the search
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ class Blt(ToeplitzStrategy):
         if rounds < 2:
             return Blt(rounds)
         times = min(_validate.whole("participations", participations, least=1), -(-rounds // separation))
+        size = rounds * (times + _SERIES)
+        check_search(size, f"{rounds:,} rounds with {times:,} participations", "Plan for fewer, or farther apart (separation).")
         wanted = _Wanted(rounds, times, separation, weights_of(objective, rounds), momentum)
         tops = [share * math.log(rounds) for share in _STARTS] + [-math.log(_SLOWEST)]
         found = [_searched(wanted, _start(top, buffers, rounds)) for top in tops]

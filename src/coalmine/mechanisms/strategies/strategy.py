@@ -27,6 +27,8 @@ from coalmine.mechanisms.strategies.sensitivity import Sensitivity
 
 Draw = Callable[..., Array]  # names to a vector of standard normals of its own, always the same; `out`: where it is written
 MOST_ROUNDS = 4096  # of a strategy that is a dense matrix
+LONGEST = 100_000  # rounds of any strategy: errors and sensitivities take their square
+MOST_SEARCHED = 1 << 23  # rounds · bands, or rounds · participations: a search of the best coefficients takes a minute
 MOST_REGENERATED = 1 << 27  # rounds · parameters, where every round draws the normals of all rounds before it again
 DIGITS = 12  # significant digits of optimised coefficients, rounded before use: files hold all of them
 
@@ -39,6 +41,9 @@ class Plan:
     participations: int = 1
     separation: int = 1
     momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        _validate.whole("rounds", self.rounds, least=1, most=LONGEST)
 
     @staticmethod
     def of(constraint: Constraint, momentum: float = 0.0) -> Plan:
@@ -60,7 +65,7 @@ class CorrelatedStrategy(ABC):
         """The strategy for a plan, from the options that are stated."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rounds", _validate.whole("rounds", self.rounds, least=1))
+        object.__setattr__(self, "rounds", _validate.whole("rounds", self.rounds, least=1, most=LONGEST))
 
     # the matrix
 
@@ -201,3 +206,9 @@ def triangular_inverse(matrix: Array) -> Array:
 def rounded(values: Array) -> tuple[float, ...]:
     """Numbers as a file holds them."""
     return tuple(float(f"{value:.{DIGITS}g}") for value in np.asarray(values, dtype=np.float64).ravel())
+
+
+def check_search(size: int, what: str, instead: str) -> None:
+    """Whether the best coefficients are found in a bearable time; `size` is what a step of the search costs."""
+    if size > MOST_SEARCHED:
+        raise ValueError(f"the best coefficients of {what} are not searched: that takes too long. {instead}")
