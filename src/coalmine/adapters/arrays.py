@@ -58,10 +58,11 @@ def as_numpy(array: Any) -> Array:
         array = array.detach().to("cpu")
         array = array.float() if str(array.dtype) in ("torch.bfloat16", "torch.float16") else array
     by_dlpack = hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
-    found = np.from_dlpack(array) if by_dlpack else np.asarray(array)
+    found: Any = np.from_dlpack(array) if by_dlpack else np.asarray(array)
     if not np.issubdtype(found.dtype, np.floating):
         found = found.astype(np.float32)
-    return found
+    numbers: Array = found
+    return numbers
 
 
 def flat_vector(tree: Any) -> Array:
