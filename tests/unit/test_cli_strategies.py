@@ -130,7 +130,7 @@ def test_plan_compares_strategies_and_draws_them(tmp_path):
                 "--delta",
                 "1e-5",
             ),
-            "At most 16 bands are",
+            "at most 100,000",
         ),
         (
             ("account", "--strategy", "toeplitz", "--rounds", "1000000000", "--epsilon", "1", "--delta", "1e-5"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +61,8 @@ def as_numpy(array: Any) -> Array:
     found: Any = np.from_dlpack(array) if by_dlpack else np.asarray(array)
     if not np.issubdtype(found.dtype, np.floating):
         found = found.astype(np.float32)
-    return cast(Array, found)
+    numbers: Array = found
+    return numbers
 
 
 def flat_vector(tree: Any) -> Array:

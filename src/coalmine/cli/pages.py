@@ -1,4 +1,4 @@
-"""The verbs that read finished audits: `report`, `compare` and `verify`."""
+"""The verbs that read finished audits: `report`, `compare`, `verify` and `check`."""
 
 import json
 from pathlib import Path
@@ -101,3 +101,41 @@ def verify(
     elif not quiet or found.status != "intact":
         typer.echo(found.sentence)
     raise typer.Exit({"intact": 0, "unverified": INCONCLUSIVE, "damaged": BROKEN}[found.status])
+
+
+def check(
+    result: Annotated[Path, typer.Argument(help="A result file, or a run directory.")],
+    max_epsilon: Annotated[float, typer.Option(help="The epsilon that must not be exceeded.")],
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """A gate for CI: exit 0 if the audit passes --max-epsilon, 1 if it fails, 3 if the audit could not tell.
+
+    \b
+    Exit codes:
+      0   CONSISTENT; or DEVIATES to more noise than claimed, otherwise as described: passes, with a notice
+      1   VIOLATED; or DEVIATES to less protection than claimed, or to another mechanism than the accountant was told
+      3   INCONCLUSIVE; also more noise than claimed, where the rest could not be told
+      2, 4   wrong usage, broken input
+
+    \b
+    Example:
+      coalmine check runs/today --max-epsilon 8
+    """
+    from coalmine import _validate, manifest
+    from coalmine.cli import options
+    from coalmine.contracts import plain
+    from coalmine.result import AuditResult
+
+    _validate.non_negative("max_epsilon", max_epsilon)
+    audited = AuditResult.load(result)
+    if manifest.compare(result).status == "unverified":
+        say("notice: unverified: there is no manifest beside this result, so nobody can tell whether it was edited", quiet)
+    verdict = options.judged(max_epsilon, audited)
+    shown = {**plain(verdict), "reason": verdict.reason, **plain(verdict.power)}
+    shown["noticeable_noise_factor"] = shown["noise_factor"]
+    code = shown["exit_code"] = options.exit_code(verdict)
+    typer.echo(json.dumps(shown, indent=2) if as_json else str(verdict))
+    if verdict.word == "DEVIATES" and not verdict.failed:
+        say("notice: more noise than claimed; this alone fails no gate", quiet)
+    raise typer.Exit(code)

@@ -52,17 +52,19 @@ def assert_samples(
     found = battery.conclude()
     if found.deviations:
         false = found.deviations[0]
-        where = (
-            (false.where or "")
-            .replace("clients' rounds", "how often each example came")
-            .replace("client", "example")
-            .replace("cohort", "batche")
-        )
+        where = _of_examples(false.where or false.sentence)
         raise AssertionError(
             f"not as claimed: examples are drawn by Poisson sampling at rate {rate:g} of {population:,}. Seen in: {where}; "
             f"{false.measured:.4g} examples in a step, claimed {false.claimed:.4g} ({chance(false.adjusted)})"
         )
     return found
+
+
+def _of_examples(where: str) -> str:
+    """Where it was seen, in words of batches and examples."""
+    for theirs, ours in (("clients' rounds", "how often each example came"), ("client", "example"), ("cohorts", "batches")):
+        where = where.replace(theirs, ours)
+    return where
 
 
 def _batches(draw: Callable[[], Any] | Iterable[Any]) -> Iterator[Any]:
