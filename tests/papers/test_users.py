@@ -104,7 +104,12 @@ def test_held_out_canaries_are_scored_where_one_canary_is_missing(kind, monkeypa
 
 @pytest.mark.parametrize(
     ("name", "picture", "curves"),
-    [("user-inference-users", "by_texts", 3), ("user-inference-phrases", "by_string", 3), ("lifted-bias", "widths", 2)],
+    [
+        ("user-inference-users", "by_texts", 3),
+        ("user-inference-phrases", "by_string", 3),
+        ("lifted-bias", "widths", 2),
+        ("lifted-fashion", "kinds", 3),
+    ],
 )
 def test_published_rows_are_drawn(name, picture, curves):
     """From rows alone: as many curves in the first panel as there are settings."""
