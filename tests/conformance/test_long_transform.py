@@ -1,5 +1,7 @@
 """The power of long rows of numbers, in their own place, is that of numpy's transform."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ def test_rows_that_are_short_or_odd_are_left_to_the_transform_of_one_dimension()
 def test_what_checks_remember_is_the_same_in_both_ways(monkeypatch):
     noise = np.random.default_rng(0).standard_normal(3000)
     moments = Moments(np.array([3000.0]), np.array([[noise.sum()], [noise @ noise], [0.0], [0.0]]))
-    seen = Round(None, 1.0, 1.0, noise=RoundNoise(noise, moments))
+    seen = Round(SimpleNamespace(round=0), 1.0, 1.0, noise=RoundNoise(noise, moments))
     found = []
     for long in (False, True):
         monkeypatch.setattr(totals, "is_long", lambda length, long=long: long)

@@ -21,7 +21,7 @@ from coalmine.training.running import run_in_memory
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 FALSE_ALARM = 1e-3  # of the statements about client noise, by chance over seeds; the seed is fixed
-TAKING_PART = 30 + 50  # clients of a round, and canaries on average
+CLIENTS = 30  # of a round; noise of canaries is the auditor's, and no claim counts on it
 AUDITED = (
     *("participation.rounds=6", "participation.epochs=1", "data.held_out=0", "canaries.pool=600", "audit.unused_rows=1500"),
     *('audit.views=["known-others","known-rounds"]', "run.workers=1", f"audit.confidence={1 - FALSE_ALARM}"),
@@ -37,14 +37,14 @@ SMALL = (
 
 @pytest.mark.parametrize(("kind", "violated"), [(toys.ByTheClients, False), (toys.HalfByTheClients, True)])
 def test_clients_that_add_all_of_the_noise_pass_and_clients_that_add_half_of_it_do_not(kind, violated, tmp_path):
-    mechanism = kind(1.0, 0.7, honest=TAKING_PART)
+    mechanism = kind(1.0, 0.7, honest=CLIENTS)
     result = run(read_config("tiny", AUDITED), tmp_path / "run", mechanism=mechanism, secret_seed=3, quiet=True).result
     assert result.setting["view"] == "known-others" and result.claim.game.randomness == "noise of the clients"
     assert (result.verdict.word == "VIOLATED") == violated
     assert (result.estimate.low <= result.claim.epsilon <= result.estimate.high) != violated
     assert json.loads((tmp_path / "run/result.json").read_text())["claim"]["description"]["noise"]["added_by"] == {
         "kind": "clients",
-        "parameters": {"count": TAKING_PART, "honest": TAKING_PART},
+        "parameters": {"count": CLIENTS, "honest": CLIENTS},
     }
 
 
