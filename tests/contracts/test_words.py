@@ -268,6 +268,7 @@ STREAMS = {
     "estimators.composed": ["mock threshold", "null of one round", "perfect canary"],
     "estimators.gaussian_fit": ["zero leakage"],
     "estimators.lifted": ["detectable lifted", "split runs", "split runs", "held out"],
+    "estimators.lifted_plan": ["plan of lifted bounds"],
     "estimators.one_run": ["detectable one run"],
     "estimators.power": ["guesses"],
     "mechanisms.adaptive": ["count noise"],
