@@ -141,7 +141,8 @@ def machine(about: dict) -> str:
 ROWS = (  # of the list of what was to be changed: what it was, which measurements show it, and which of their numbers
     ("parameters and sums travelled once per task", "workers", ("first_round", "round", "processor_seconds_of_the_server")),
     ("the verdict waited for the training without noise; workers started twice", "quickstart", ("verdict", "end")),
-    ("running epsilon kept all scores", "rounds", ("per_round", "per_round_of_the_last_tenth")),
+    ("running epsilon kept all scores; claims were computed in every round", "running", None),
+    ("a whole audit of many rounds", "rounds", ("per_round", "per_round_of_the_last_tenth", "megabytes")),
     ("texts were tokenised and held whole", "users", ("seconds", "private_megabytes")),
     ("views compared all rounds with all rounds", "views", ("seconds", "megabytes")),
     ("vectors of the model at the peak of a round", "dimension", ("round", "vectors", "megabytes")),

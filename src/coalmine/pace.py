@@ -10,7 +10,7 @@ from __future__ import annotations
 
 SHORT = 0.5  # seconds of a call, up to which whole calls are tried at once
 SHARED_FIRST, TRIED = 12, 4  # calls that workers do before any is tried in this process, and how many are
-LONG_FIRST, PART = 4, 8  # the same of long calls, of which one task of so many is tried first
+LONG_FIRST, SAMPLES, PART = 4, 2, 8  # the same of long calls: of so many calls, one task of so many is tried first
 
 
 class Pace:
@@ -25,7 +25,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._shared, self._own = list[float](), list[float]()
-        self.here, self._decided, self._sampling = False, False, False
+        self.here, self._decided, self._sampling, self._samples = False, False, False, 0
 
     def part(self, tasks: int) -> int:
         """How many of the next call's tasks are done in this process."""
@@ -54,7 +54,10 @@ class Pace:
             self.here = True
 
     def sampled(self, seconds: float) -> None:
-        """How long a whole call would take here, by a part of its tasks."""
+        """How long a whole call would take here, by a part of its tasks; the first such part also makes things ready."""
+        self._samples += 1
+        if self._samples < SAMPLES:
+            return
         self._sampling = False
         if seconds < self._middle:
             self.here = True

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from coalmine.errors import CoalmineError, NonFiniteError
-from coalmine.pace import LONG_FIRST, PART, SHARED_FIRST, SHORT, TRIED, Pace
+from coalmine.pace import LONG_FIRST, PART, SAMPLES, SHARED_FIRST, SHORT, TRIED, Pace
 from coalmine.workers import Workers
 
 JOBS = """
@@ -240,16 +240,16 @@ def test_short_sums_are_made_where_they_are_quicker(shared, own, here):
 )
 def test_of_a_long_sum_a_part_is_tried_first(part, whole, here, tried):
     pace, shared, parts, wholes = Pace(), 2 * SHORT, 0, 0
-    for _ in range(LONG_FIRST + 22):
+    for _ in range(LONG_FIRST + SAMPLES + 21):
         count = pace.part(3 * PART)
         if count == 3:
             parts += 1
-            pace.sampled(part * shared)
+            pace.sampled(part * shared if parts == SAMPLES else 9 * shared)
         else:
             assert count == (3 * PART if pace.here else 0)
             wholes += pace.here
             pace.took(whole * shared if pace.here else shared)
-    assert (pace.here, parts, wholes) == (here, 1, tried)
+    assert (pace.here, parts, wholes) == (here, SAMPLES, tried)
 
 
 def test_a_sum_of_which_a_part_is_made_here_is_the_same(jobs, monkeypatch):
