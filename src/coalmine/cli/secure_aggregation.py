@@ -67,7 +67,7 @@ def shared_noise(noise: float, honest: int | None, survivors: int | None) -> tup
     if honest is None:
         if survivors is not None:
             raise ValueError("--survivors needs --honest: the number of noises that the claim was made for.")
-        return noise
+        return noise, {}
     honest = _validate.whole("honest", honest, least=1)
     there = honest if survivors is None else _validate.whole("survivors", survivors, least=1)
     few = f"fewer survivors than promised: {there} of {honest}; the claim is that of the survivors"

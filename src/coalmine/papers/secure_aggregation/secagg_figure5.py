@@ -43,7 +43,12 @@ ORDER = " > ".join(NAMES)
 
 def reproduce(ask: Ask) -> PaperResult:
     """The linear model on users alike and not alike, a small network, and what a round takes."""
-    makes = {"linear": _linear, "noniid": partial(_linear, noniid=True), "cnn-small": _cnn, "efficiency": _efficiency}
+    makes: dict[str, Callable[[Ask], ResultPart]] = {
+        "linear": _linear,
+        "noniid": partial(_linear, noniid=True),
+        "cnn-small": _cnn,
+        "efficiency": _efficiency,
+    }
     return PaperResult.of(
         ask.named("secagg-figure5"),
         TITLES.get(ask.part or "", TITLES["linear"]),
