@@ -40,10 +40,10 @@ class RoundCanaries:
     indices: IndexArray  # of the inserted ones
     own: Array | None = None
     part: Array | None = None
-    noise: Array | None = None
     assigned: IndexArray | None = None  # who had a place, where the engine decides about that and not the audit
     fitted: bool = False  # `own` and `part` were read off the release: along the canaries there is no residual
     aimed: AimedRound | None = None  # what is known of the round where canaries are aimed
+    noise: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
