@@ -70,7 +70,7 @@ def tried(version, arguments, seconds):
         **dict(zip(("version", "torch"), said, strict=False)),
         "found": True,
         "installed": True,
-        "code": 0 if late and not failed else running.returncode,
+        "code": 0 if late and counts.get("passed") and not failed else running.returncode,
         **({"stopped_after_seconds": seconds} if late else {}),
         **counts,
         "which": failed,
