@@ -56,7 +56,8 @@ def tried(version, arguments, seconds):
     said = subprocess.run([own, "-c", _VERSIONS], capture_output=True, text=True).stdout.split()
     command = [own, "-m", "pytest", "-q", "-n", os.environ.get("WORKERS", "2"), *arguments]
     alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # as in `make check`
-    running = subprocess.Popen(command, cwd=ROOT, env=alone, stdout=subprocess.PIPE, text=True)
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 -- a shell's background ignores it
+    running = subprocess.Popen(command, cwd=ROOT, env=alone, stdout=subprocess.PIPE, text=True, preexec_fn=heard)
     try:
         shown, late = running.communicate(timeout=seconds)[0], False
     except subprocess.TimeoutExpired:
@@ -69,7 +70,7 @@ def tried(version, arguments, seconds):
         **dict(zip(("version", "torch"), said, strict=False)),
         "found": True,
         "installed": True,
-        "code": 0 if late and not failed else running.returncode,
+        "code": 0 if late and counts.get("passed") and not failed else running.returncode,
         **({"stopped_after_seconds": seconds} if late else {}),
         **counts,
         "which": failed,

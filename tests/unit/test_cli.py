@@ -199,6 +199,11 @@ def test_the_self_test_passes(run):
 # help
 
 
+def test_the_list_of_verbs_is_not_cut(run):
+    listed = run("--help").out.partition("Commands:")[2].strip().splitlines()
+    assert len(listed) >= 18 and not any(line.endswith("...") for line in listed)
+
+
 def test_no_verb_is_a_usage_error_with_help(run):
     shown = run()
     assert shown.code == 2

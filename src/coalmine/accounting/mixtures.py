@@ -22,7 +22,7 @@ from coalmine.contracts import Sampling
 
 _RARE_MEMBERS = 1e-25  # chance, over all rounds, of numbers of members that are taken for all of them
 _TAIL = 10.3  # standard deviations: less than e^-50/2 of a Gaussian lies beyond
-_MOST_POINTS = 3_000_000  # of the grid: more take minutes and gigabytes
+_MOST_POINTS = 5_000_000  # of the grid: more take minutes and gigabytes
 _HALVINGS = 60  # of the range of outcomes: down to what float64 can tell apart
 
 Array = NDArray[np.float64]

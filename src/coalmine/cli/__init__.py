@@ -52,7 +52,7 @@ def about(
     """Is your DP implementation right? Tests what private training does, and measures what it leaks."""
 
 
-@app.command()
+@app.command(short_help="Train with canaries and audit, in one directory.")
 def run(
     config: Annotated[str, typer.Argument(help="A TOML file or a preset; with none the bundled quickstart.")] = "quickstart",
     changes: Annotated[
@@ -99,7 +99,7 @@ def run(
     _finish(finished, as_json, quiet, first)
 
 
-@app.command()
+@app.command(short_help="Go on after an interruption; the result is the same.")
 def resume(
     directory: Annotated[Path, typer.Argument(help="The directory of a run that was interrupted.")],
     workers: Workers = None,
@@ -121,24 +121,24 @@ def resume(
     _finish(finished, as_json, quiet, first)
 
 
-app.command()(sweeping.sweep)
-app.command()(statistics.estimate)
-app.command()(statistics.plan)
-app.command()(statistics.account)
-app.command()(pages.check)
-app.command()(grouping.group)
-app.command()(inference.infer)
-app.command()(crafting.craft)
-app.command()(pages.report)
-app.command()(pages.compare)
-app.command()(pages.verify)
-app.command()(zoo.zoo)
-app.command()(papers.reproduce)
-app.command()(local.serve)
-app.command()(local.doctor)
+app.command(short_help="One audited run for every point of a grid, and their comparison.")(sweeping.sweep)
+app.command(short_help="Audit canary scores from any trainer.")(statistics.estimate)
+app.command(short_help="Before the run: what would be noticed, canaries needed.")(statistics.plan)
+app.command(short_help="Epsilon, delta or noise multiplier from the other two.")(statistics.account)
+app.command(short_help="A gate for CI: does an audit pass a limit of epsilon?")(pages.check)
+app.command(short_help="Group data of any size by user.")(grouping.group)
+app.command(short_help="Was a user's data used in fine-tuning?")(inference.infer)
+app.command(short_help="Craft data canaries for one model of a run.")(crafting.craft)
+app.command(short_help="Write an audit as one page.")(pages.report)
+app.command(short_help="Several runs in one table and one page.")(pages.compare)
+app.command(short_help="Are the files of a run those that the run wrote?")(pages.verify)
+app.command(short_help="Which known DP bugs does an audit catch, and how often?")(zoo.zoo)
+app.command(short_help="The papers' tables and figures, ours beside theirs.")(papers.reproduce)
+app.command(short_help="A local page of all runs: verdicts, live runs, reports.")(local.serve)
+app.command(short_help="What is installed, what is missing, and how to install it.")(local.doctor)
 
 
-@app.command()
+@app.command(short_help="Check this installation, in about half a minute.")
 def selftest(as_json: AsJson = False, quiet: Quiet = False) -> None:
     """Oracles and null calibration on this machine, about half a minute.
 

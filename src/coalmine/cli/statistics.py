@@ -146,7 +146,7 @@ def plan(
       coalmine plan --strategy all --rounds 512 --separation 64 --dim 1000000 --picture strategies.svg
     """
     if els_uls:
-        _say("accounting examples one by one, up to a minute", quiet)
+        _say("accounting examples one by one, up to some minutes", quiet)
         _plan_sampling(claim, delta, population, batch_size, group_size, rounds, as_json=as_json)
         return
     from coalmine import _validate
@@ -296,7 +296,7 @@ def account(
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
     if group_size is not None:
         pattern = options.of_examples(pattern, group_size)
-        _say("accounting examples one by one, up to a minute", quiet or group_size < _FEW)
+        _say("accounting examples one by one, up to some minutes", quiet or group_size < _FEW)
     how: Any = {"accountant": accountant, "relation": relation}
     there: dict[str, Any] = {}
     if honest is not None or survivors is not None:
