@@ -70,7 +70,7 @@ class AttachedAudit:
     fresh from the operating system. Where canaries are clients, both sides need the same one: a `secret_file`, which is made if
     it is not there, readable by its owner alone. A `secret_seed` makes an audit that can be repeated and is not private.
 
-    >>> audit = Audit(delta=1e-5, rounds=30, pool=600)
+    >>> audit = AttachedAudit(delta=1e-5, rounds=30, pool=600)
     >>> audit.places     # replies that the audit adds to every round: what an application's cohort size must count
     20
     """

@@ -36,7 +36,7 @@ def of_round(values: Array, spread: float) -> Array:
 def normal_scores(values: Array) -> Array:
     """Standard normals of the magnitudes of standard normals.
 
-    >>> normal_scores(np.array([-0.6744897501960817, 0.6744897501960817, 1.0])).round(4).tolist()
+    >>> (normal_scores(np.array([-0.6744897501960817, 0.6744897501960817, 1.0])).round(4) + 0.0).tolist()
     [0.0, 0.0, 0.4752]
     """
     beyond = 2 * ndtr(-np.abs(np.asarray(values, dtype=np.float64)))
