@@ -19,7 +19,7 @@ from coalmine.mechanisms.strategies import Banded
 from coalmine.report import conforming as panel
 from coalmine.report import words
 from coalmine.report.card import card
-from coalmine.report.compare import ComparedAudit
+from coalmine.report.compare import Audited
 from coalmine.report.noise_chart import noise_by_round
 from coalmine.report.page import report
 from coalmine.result import schema
@@ -108,7 +108,7 @@ def test_every_statement_can_be_printed_shown_and_put_on_a_page(plain, made):
 
 def test_words_have_signs_everywhere(plain, monkeypatch):
     result = with_conformance(plain, MADE["less"])
-    assert "≠ DEVIATES" in result._repr_html_() and ComparedAudit("x", result).mark == "≠"
+    assert "≠ DEVIATES" in result._repr_html_() and Audited("x", result).mark == "≠"
     assert '<main class="deviates">' in report(result)
     assert '<main class="more deviates">' in report(with_conformance(plain, MADE["more"]))
 
@@ -169,7 +169,7 @@ def test_a_result_of_before_has_no_panel_and_no_line(plain):
         del document["verdict"][name]
     old = AuditResult.from_json(json.dumps(document))
     assert old.verdict == plain.verdict and str(old) == str(plain)
-    assert 'id="conformance"' not in report(old) and "noise" not in ComparedAudit("old", old).cells()
+    assert 'id="conformance"' not in report(old) and "noise" not in Audited("old", old).cells()
 
 
 # pages ###############################################################################################################
@@ -234,10 +234,10 @@ def test_sentences_of_a_page_go_with_the_word(plain):
 
 
 def test_a_comparison_has_the_noise(plain):
-    cells = ComparedAudit("x", with_conformance(plain, MADE["less"])).cells()
+    cells = Audited("x", with_conformance(plain, MADE["less"])).cells()
     assert cells["noise"] == "0.3100 ± 0.0012 (claimed 0.63)" and cells["verdict"] == "≠ DEVIATES"
     assert cells["would notice"] == "noise 0.25% less"
-    assert ComparedAudit("x", with_conformance(plain, MADE["no noise seen"])).cells()["noise"] == "not measured"
+    assert Audited("x", with_conformance(plain, MADE["no noise seen"])).cells()["noise"] == "not measured"
 
 
 # the gate ############################################################################################################

@@ -8,7 +8,7 @@ import pytest
 
 from coalmine import AuditResult, Once, audit_scores, claim, cli, simulate_gaussian_mechanism
 from coalmine.errors import InputFileError, RunDirectoryError
-from coalmine.report.compare import ComparedAudit, Comparison, compare, page
+from coalmine.report.compare import Audited, Comparison, compare, page
 from coalmine.report.presented import across_runs, presentations_of
 
 LOUD, OFTEN = "mechanism.noise_multiplier=1.0", "canaries.presentations=2"
@@ -108,9 +108,9 @@ def test_directories_of_one_name_are_told_apart(finished, tmp_path):
 
 def test_a_page_of_any_audits(simulated, hostile_text):
     rows = [
-        ComparedAudit("right", simulated),
-        ComparedAudit(hostile_text, simulated, {"bug": hostile_text}),
-        ComparedAudit("none", None),
+        Audited("right", simulated),
+        Audited(hostile_text, simulated, {"bug": hostile_text}),
+        Audited("none", None),
     ]
     text = page(hostile_text, rows, lead=hostile_text)
     assert text.count("<script") == 1 and "<img" not in text and "&lt;script&gt;" in text
@@ -122,7 +122,7 @@ def test_a_page_of_any_audits(simulated, hostile_text):
 
 
 def test_hostile_labels_in_the_terminal(simulated):
-    assert "[red]x[/red]" in str(Comparison((), (ComparedAudit("[red]x[/red]", simulated), ComparedAudit("b", simulated))))
+    assert "[red]x[/red]" in str(Comparison((), (Audited("[red]x[/red]", simulated), Audited("b", simulated))))
 
 
 def test_presentations_across_runs(simulated, finished):

@@ -10,7 +10,7 @@ from coalmine import Claim, Game, MinSeparation, Once, Poisson, Repeated, audit_
 from coalmine.contracts import Attendance, Caveat, Power, Verdict, plain
 from coalmine.report import words
 from coalmine.report.card import card
-from coalmine.report.compare import ComparedAudit
+from coalmine.report.compare import Audited
 from coalmine.report.page import report
 
 DELTA = 1e-5
@@ -249,9 +249,9 @@ def test_no_rounding_turns_a_verdict_round(audit):
 def test_a_factor_that_is_none_is_left_out(audit):
     blank = replace(audit, verdict=replace(audit.verdict, power=replace(audit.verdict.power, noise_factor=1.0)))
     assert words.noticed(blank) == "" and 'id="noticed"' not in report(blank)
-    assert ComparedAudit("x", blank).cells()["would notice"] == "–"
+    assert Audited("x", blank).cells()["would notice"] == "–"
     exact = replace(audit, verdict=replace(audit.verdict, power=replace(audit.verdict.power, noise_factor=2.01)))
-    assert "at 49% of" in words.noticed(exact) and ComparedAudit("x", exact).cells()["would notice"] == "noise ÷ 2.1"
+    assert "at 49% of" in words.noticed(exact) and Audited("x", exact).cells()["would notice"] == "noise ÷ 2.1"
 
 
 def test_a_law_that_does_not_fit_is_said_not_to(audit):

@@ -42,7 +42,7 @@ _WIDEST = 200  # columns of a table in a terminal
 
 
 @dataclass(frozen=True)
-class ComparedAudit:
+class Audited:
     """One row of a comparison: a label, an audit (none: trained without canaries), and further columns in words."""
 
     label: str
@@ -99,7 +99,7 @@ class Comparison:
     """Runs, and the keys in which their configurations differ."""
 
     axes: tuple[str, ...]
-    rows: tuple[ComparedAudit, ...]
+    rows: tuple[Audited, ...]
 
     @property
     def title(self) -> str:
@@ -111,7 +111,7 @@ class Comparison:
         )
 
     @property
-    def grid(self) -> tuple[list[str], list[str], dict[tuple[str, str], ComparedAudit]] | None:
+    def grid(self) -> tuple[list[str], list[str], dict[tuple[str, str], Audited]] | None:
         """(values of the first axis, of the second, the run of each pair) where two axes differ and no pair comes twice."""
         if len(self.axes) != 2:
             return None
@@ -183,14 +183,14 @@ def compare(sources: Sequence[str | Path]) -> Comparison:
     names = _names(differing)
     labels = _labels(paths)
     rows = [
-        ComparedAudit(label, result, {names[key]: _shown(stated.get(key)) for key in differing}, _accuracy(training))
+        Audited(label, result, {names[key]: _shown(stated.get(key)) for key in differing}, _accuracy(training))
         for label, (result, training), stated in zip(labels, read, settings, strict=True)
     ]
     axes = tuple(names.values())
     return Comparison(axes, tuple(sorted(rows, key=lambda row: [_order(row.columns[name]) for name in axes])))
 
 
-def page(title: str, audits: Sequence[ComparedAudit], *, lead: str = "", axes: Sequence[str] = ()) -> str:
+def page(title: str, audits: Sequence[Audited], *, lead: str = "", axes: Sequence[str] = ()) -> str:
     """A titled page: a table, number lines of all audits, epsilon by number of presentations where there are several.
 
     `axes` are the columns that come first; the other columns of the rows follow the numbers. Every string is escaped.
@@ -313,7 +313,7 @@ def _order(text: str) -> tuple[int, float, str]:
         return 1, 0.0, text
 
 
-def _columns(rows: Sequence[ComparedAudit]) -> list[str]:
+def _columns(rows: Sequence[Audited]) -> list[str]:
     """The columns of numbers that some row has."""
     filled = {name for row in rows for name in row.cells()}
     return [name for name in NUMBERS if name in filled]

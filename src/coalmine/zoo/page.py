@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coalmine.contracts.finding_sentences import finding
-from coalmine.report.compare import ComparedAudit
+from coalmine.report.compare import Audited
 from coalmine.report.compare import page as comparison
 from coalmine.zoo.bug import BUGS
 from coalmine.zoo.settings import SETTINGS
@@ -31,7 +31,7 @@ def page(exam: Study) -> str:
             what += f" Fewer than {most_false_alarms(len(row.papers)) + 1} may be false alarms."
         seen = f"{row.papers[0].method}, {row.view}"
         columns = {"caught": f"{row.caught} of {len(row.papers)}", "seen by": seen, "what": what}
-        audits.append(ComparedAudit(row.name, first[row.name], columns))
+        audits.append(Audited(row.name, first[row.name], columns))
     return comparison("The bug zoo", audits, lead=_LEAD, axes=("caught", "seen by"))
 
 

@@ -25,14 +25,14 @@ from coalmine.adapters.flower.client_view import client_view
 from coalmine.adapters.flower.grid import LocalGrid
 from coalmine.adapters.flower.legacy import audited_legacy
 from coalmine.adapters.flower.mod import canary_mod, last_partitions
-from coalmine.adapters.flower.strategy import Audited, audited
+from coalmine.adapters.flower.strategy import AuditedStrategy, audited
 from coalmine.audit.application import Replies, Stated
 from coalmine.audit.secret import make_secret
 from coalmine.audit.spec import Statement
 
 __all__ = [
     "Audit",
-    "Audited",
+    "AuditedStrategy",
     "LocalGrid",
     "Replies",
     "Stated",

@@ -31,7 +31,9 @@ from coalmine.contracts import Clip, Compared, IndexArray
 from coalmine.errors import MismatchError
 
 
-def audited(strategy: Strategy, audit: AttachedAudit, *, mods: Sequence[Any] = (), canaries: str = "replies") -> Audited:
+def audited(
+    strategy: Strategy, audit: AttachedAudit, *, mods: Sequence[Any] = (), canaries: str = "replies"
+) -> AuditedStrategy:
     """The same strategy, audited: every release is observed, and the canaries are looked for in it.
 
     Put it around everything else, the DP wrapper included. With canaries="replies" the server adds them to the clients'
@@ -55,7 +57,7 @@ class Joined:
     sent: Mapping[int, ArrayRecord] = field(default_factory=dict)  # made-up replies before the mods, by their messages
 
 
-class Audited(Strategy):
+class AuditedStrategy(Strategy):
     """A strategy that another one is wrapped in; `audit.result` holds what was found."""
 
     def __init__(self, strategy: Strategy, audit: AttachedAudit, *, mods: Sequence[Any] = ()):
@@ -231,7 +233,7 @@ class Audited(Strategy):
         return 0
 
 
-class WithReplies(Audited):
+class WithReplies(AuditedStrategy):
     """Canaries are replies that the server adds."""
 
     def __init__(self, strategy: Strategy, audit: AttachedAudit, *, mods: Sequence[Any] = ()):
@@ -296,7 +298,7 @@ class WithReplies(Audited):
         return made
 
 
-class WithClients(Audited):
+class WithClients(AuditedStrategy):
     """Canaries are real clients, that `canary_mod` makes; the server only looks, and learns from them who took part."""
 
     def _join(self, number: int, answered: Sequence[Message]) -> Joined:
