@@ -6,12 +6,13 @@ pip install jax-privacy==2.0.0, then python strategies_jax.py
 import json
 from pathlib import Path
 
-import jax
+if __name__ == "__main__":  # tests collect this file: nothing is computed, and jax is left as it is, when it is imported
+    import jax
 
-jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_x64", True)
 
-import jax.numpy as jnp  # noqa: E402
-from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz  # noqa: E402
+    import jax.numpy as jnp
+    from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz
 
 
 def banded(rounds, bands, objective):
@@ -52,13 +53,14 @@ def blt(rounds, buffers, times, separation):
     }
 
 
-made = {
-    "version": "jax_privacy 2.0.0",
-    "banded": [
-        banded(rounds, bands, objective)
-        for rounds, bands in ((16, 4), (128, 16), (1024, 16), (2048, 4))
-        for objective in ("mean", "max")
-    ],
-    "blt": [blt(128, 3, 1, 1), blt(128, 2, 8, 16), blt(2048, 3, 1, 1), blt(2048, 3, 8, 256)],
-}
-Path(__file__).with_suffix(".json").write_text(json.dumps(made, indent=1) + "\n")
+if __name__ == "__main__":
+    made = {
+        "version": "jax_privacy 2.0.0",
+        "banded": [
+            banded(rounds, bands, objective)
+            for rounds, bands in ((16, 4), (128, 16), (1024, 16), (2048, 4))
+            for objective in ("mean", "max")
+        ],
+        "blt": [blt(128, 3, 1, 1), blt(128, 2, 8, 16), blt(2048, 3, 1, 1), blt(2048, 3, 8, 256)],
+    }
+    Path(__file__).with_suffix(".json").write_text(json.dumps(made, indent=1) + "\n")
