@@ -26,7 +26,7 @@ MORE = {  # public, and not at the front door
     "coalmine.testing.assert_conforms": "coalmine.testing.steps.assert_conforms",
     "coalmine.testing.assert_samples": "coalmine.testing.samples.assert_samples",
     "coalmine.adapters.opacus.attach": "coalmine.adapters.opacus.engine.attach",
-    "coalmine.adapters.loop": "coalmine.adapters.loop.Mechanism",
+    "coalmine.adapters.loop": "coalmine.adapters.loop.LoopMechanism",
     "coalmine.adapters.Statement": "coalmine.audit.spec.Statement",
 }
 

@@ -46,6 +46,13 @@ def test_every_check_alarms_no_more_often_than_it_says(findings):
             assert (np.array(values) <= level).sum() <= binom.ppf(1 - FALSE_ALARM, RUNS, level), key
 
 
+def test_two_coordinates_are_no_reason_for_an_alarm():
+    """In two dimensions a cosine is 1 up to rounding now and then, and one magnitude follows from the other."""
+    subject = Subject(Description(Clip(1.0), Noise(0.5, 0.5)), 2, rounds=40)
+    family = np.array([simulate(subject, CHECKS, 7_300_000_000 + run).p_value for run in range(20)])
+    assert (family <= 0.05).sum() <= binom.ppf(1 - FALSE_ALARM, family.size, 0.05)
+
+
 def test_p_values_of_single_statistics_are_uniform(findings):
     for key in CONTINUOUS:
         assert kstest(findings[0][key], "uniform").pvalue > FALSE_ALARM, key

@@ -267,8 +267,8 @@ def test_exit_codes_of_check(check, name, limit, code, word):
 
 def test_more_noise_passes_with_a_notice(check):
     code, out, error = check(MADE["more"], 8)
-    assert code == 0 and "more noise than was claimed" in out and error.startswith("notice: more noise than claimed")
-    assert check(MADE["more"], 8, "--quiet")[2] == check(MADE["as claimed"], 8)[2] == ""
+    assert code == 0 and "more noise than was claimed" in out and "notice: more noise than claimed" in error
+    assert check(MADE["more"], 8, "--quiet")[2] == "" and "more noise" not in check(MADE["as claimed"], 8)[2]
 
 
 def test_check_says_its_exit_codes(monkeypatch, capsys):

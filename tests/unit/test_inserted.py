@@ -1,5 +1,6 @@
 """Canaries that pass through the clients' code as full vectors: enough of a run, spread over it; all if something is wrong."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ from coalmine.canaries.schedule import Schedule
 from coalmine.canaries.setup import CanarySetup
 from coalmine.conformance.check import Summed
 from coalmine.contracts import Compared, Contribution, Public
+from coalmine.mechanisms.distributed import Distributed
 from coalmine.mechanisms.gaussian import Gaussian, normals
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.participation import Once, Poisson
@@ -133,3 +135,13 @@ def test_a_sum_that_is_made_in_blocks_is_the_sum(monkeypatch):
     assert summed.size == 30
     np.testing.assert_allclose(np.concatenate([part for _, part in summed.blocks()]), 2 * one - 3 * two.astype(float))
     np.testing.assert_array_equal(summed[np.array([4, 29])], summed[:][[4, 29]])
+
+
+def test_where_clients_add_noise_every_canary_adds_its_own():
+    """Also in rounds of which none was chosen to be looked at, while clients show that clipping is as said."""
+    plants = replace(planting(Poisson(0.02, 100), 100), mechanism=Distributed(1.0, 1.0), noise_of_clients=True)
+    found = plant_all(plants)
+    canaries = sum(total.count for total, _, _ in found)
+    square = sum(np.square(total.noise()).sum() for total, _, _ in found)
+    assert canaries > 2 * ENOUGH and any(total.count and len(compared) == total.count for total, _, compared in found)
+    assert abs(square / (DIM * canaries) - 1) < 6 * np.sqrt(2 / (DIM * canaries))

@@ -58,7 +58,7 @@ class Audit(AttachedAudit):
             clip_norm: A number, or one for every array of parameters if each is clipped on its own.
             noise_multiplier: Standard deviation of the noise on the sum, in clip norms.
             batch: The (expected) batch size, by which the noisy sum is divided.
-            more: scale, sampling, rate, accountant, groups, name: see `coalmine.adapters.loop.Mechanism`.
+            more: scale, sampling, rate, accountant, groups, population, name: see `coalmine.adapters.loop.LoopMechanism`.
 
         Returns:
             The audit of the loop, with `plant`, `release`, `plan` and `result`.

@@ -224,7 +224,11 @@ class LoopAudit:
         rows = leaves(gradients)[0].shape[0]
         if len(examples) != rows:
             raise MismatchError(f"plant(..., examples=...) with {len(examples)} numbers for {rows} rows of gradients.")
-        self._who.append(np.asarray(as_numpy(examples), np.int64))
+        who = np.asarray(as_numpy(examples), np.int64)
+        if who.size and not (who.min() >= 0 and who.max() < self._told.population):
+            wrong = who.max() if who.max() >= self._told.population else who.min()
+            raise MismatchError(f"plant(..., examples=...) has example {wrong}, and population={self._told.population}.")
+        self._who.append(who)
 
     def _plant(self, t: int, gradients: Any, last: bool, drawn: Sequence[int] | None) -> Any:
         if t != self._next or self._planted is not None:

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from coalmine.errors import InputFileError
+
 VIOLATED, USAGE, INCONCLUSIVE, BROKEN, INTERRUPTED = 1, 2, 3, 4, 130  # exit codes
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
@@ -27,9 +29,9 @@ def show(result: Any, as_json: bool) -> None:
 def check_output(path: Path | None) -> None:
     """Before any work: whether a file can be written there."""
     if path is not None and path.is_dir():
-        raise ValueError(f"{str(path)!r} is a directory; name a file in it.")
+        raise InputFileError(f"{str(path)!r} is a directory; name a file in it.")
     if path is not None and not path.parent.is_dir():
-        raise ValueError(f"cannot write {str(path)!r}: there is no directory {str(path.parent)!r}.")
+        raise InputFileError(f"cannot write {str(path)!r}: there is no directory {str(path.parent)!r}.")
 
 
 def say(text: str, quiet: bool) -> None:

@@ -23,6 +23,8 @@ LAGS = 32
 WIDTH = 8192
 LAST = 1 << 20  # coordinates of which the last sum is kept
 PAIRED = 2048  # coordinates of which all pairs are compared
+_FEW = 16  # coordinates, below which magnitudes that are divided by their own strength depend on each other
+_ROUNDING = 1e-6  # of a cosine in float32: in two dimensions one that is so near to 1 is not rare
 _PAIRED_ROUNDS = 6  # below which chance alone makes some pairs move together
 _BLOCKS = 24  # of doubling length: 32 · 2^24 rounds
 
@@ -99,7 +101,7 @@ def pair_tails(memory: Memory) -> list[Tail]:
     """The largest cosine; of every lag the sum of cosines, and how much they vary."""
     score, number, place = memory["worst"].tolist()
     width = memory["kept"].shape[1]
-    tail = cosine(min(abs(score) / math.sqrt(width), 1.0), width)
+    tail = cosine(min(abs(score) / math.sqrt(width), 1.0) * (1 - _ROUNDING), width)
     earlier = f"{int(place) + 1} before it" if place < LAGS else "an older one"
     tails = [Tail(min(1.0, tail * float(memory["tried"][0])), where=f"round {int(number) + 1} and {earlier}")]
     sums, counts = memory["lags"]
@@ -240,7 +242,9 @@ class NoiseIndependent:
         nearest, measured = self._shifted(shared, rounds, "coordinates")
         signless, _ = self._shifted(totals.of_magnitudes(shared), rounds, "magnitudes of coordinates")
         tails = [nearest, signless, self._pairs(rows, "two coordinates that move together")]
-        tails.append(self._pairs(magnitudes.normal_scores(rows), "two coordinates that grow together, whatever their signs"))
+        if coordinates >= _FEW:
+            grown = magnitudes.normal_scores(rows)
+            tails.append(self._pairs(grown, "two coordinates that grow together, whatever their signs"))
         tails.append(noise_spectrum.tail(shared["power"], totals.transform_length(coordinates), coordinates, rounds))
         return found(self.key, worst(tails), claimed=0.0, measured=measured)
 

@@ -6,8 +6,9 @@
 
 Of 90 contributions a fault in 5 % is met with probability 0.99; the clients' own contributions are compared beside that, in
 every round. If what came out in a round is what clipping of whole updates makes of it, the other canaries of that round follow
-by one transform. If it is not, or the mechanism does not clip whole updates, each of them passes through that code as well. A
-round in which nobody was clipped has no evidence of clipping: one of its canaries passes as a full vector then.
+by one transform. If it is not, or the mechanism does not clip whole updates, or clients add noise (so do canaries, each its
+own), each of them passes through that code as well. A round in which nobody was clipped has no evidence of clipping: one of its
+canaries passes as a full vector then.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class InsertedCanaries:
         `clients` are contributions of this round beside the clip of their updates.
         """
         setup, own, found = self.setup, np.empty(taking_part.size), list[Compared]()
-        whole = self.described.clip.over == "update" and not setup.full_vectors
+        whole = self.described.clip.over == "update" and not setup.full_vectors and not self.noise_of_clients
         fast = setup.kept * public.clip_norm if whole else None
         first, rest = self._as_vectors(taking_part.size, public.round, clients)
         as_said = all(each.difference <= _ROUNDING for each in clients)
