@@ -17,7 +17,7 @@ class Pace:
     """By the quickest of a few calls of each kind.
 
     >>> pace = Pace()
-    >>> for _ in range(SHARED_FIRST + TRIED):
+    >>> for _ in range(SHARED_FIRST + 1 + TRIED):
     ...     pace.took(0.001 if pace.here else 0.004)
     >>> pace.here
     True
@@ -45,10 +45,11 @@ class Pace:
             return
         if len(self._shared) < SHARED_FIRST and not self.here:
             return
-        wanted = TRIED if self._middle <= SHORT else 1
-        if len(self._own) == wanted:
-            self._decide(min(self._own) < min(self._shared[1:]))
-        elif max([self._middle, *self._own]) > self._middle:  # clearly slower here
+        short = self._middle <= SHORT
+        own = self._own[1:] if short else self._own  # the first short call makes things ready; of long ones, a part did
+        if len(own) == (TRIED if short else 1):
+            self._decide(min(own) < min(self._shared[1:]))
+        elif max([self._middle, *own]) > self._middle:  # clearly slower here
             self._decide(False)
         else:
             self.here = True

@@ -226,11 +226,12 @@ def test_the_sum_of_a_dead_worker_is_made_again(jobs, tmp_path):
 )
 def test_short_sums_are_made_where_they_are_quicker(shared, own, here):
     pace, tried = Pace(), 0
-    for number in range(SHARED_FIRST + TRIED + 20):
+    for number in range(SHARED_FIRST + 1 + TRIED + 20):
         tried += pace.here
-        pace.took(9.0 if not number else own if pace.here else shared)
+        first = number == 0 or (pace.here and tried == 1)  # of either kind: it starts workers, or makes the job ready
+        pace.took(0.4 if first else own if pace.here else shared)
     assert pace.here is here
-    assert tried == (20 + TRIED if here else 1)  # one that is slower is enough
+    assert tried == (20 + 1 + TRIED if here else 2)  # one that is slower is enough
 
 
 @pytest.mark.parametrize(
