@@ -22,6 +22,7 @@ from coalmine.contracts import AtLeast, ByClients, Clip, Description, Extra, Noi
 from coalmine.errors import NonFiniteError, RunDirectoryError
 from coalmine.mechanisms import (
     STRATEGIES,
+    AdaptiveCorrelated,
     AdaptiveGaussian,
     Correlated,
     Distributed,
@@ -57,6 +58,11 @@ CASES = [
     Case("adaptive", AdaptiveGaussian(2.0, 0.7, count_noise=2.0), AdaptiveGaussian(2.0, 0.7, count_noise=3.0)),
     Case("banded", Correlated(2.0, 0.7, strategy=BANDED), Correlated(2.0, 0.7, strategy=Banded(ROUNDS, (0.8, 0.3)))),
     Case("blt", Correlated(2.0, 0.7, strategy=BLT), Correlated(2.0, 0.8, strategy=BLT)),
+    Case(
+        "adaptive-blt",
+        AdaptiveCorrelated(2.0, 0.7, strategy=BLT, count_noise=2.0),
+        AdaptiveCorrelated(2.0, 0.7, strategy=BLT, count_noise=3.0),
+    ),
     Case("tree", Correlated(2.0, 0.7, strategy=Tree(ROUNDS)), Correlated(2.0, 0.7, strategy=Tree(ROUNDS, "none"))),
     Case("correlated", toys.Correlated(2.0, 0.7, coupling=0.8), toys.Correlated(2.0, 0.7, coupling=0.7)),
     Case("lifted", toys.Lifted(2.0, 0.7), toys.Lifted(2.0, 0.8), exact=False, claimable=False),

@@ -54,7 +54,7 @@ class Scorer:
         if self.description.design is None or noise is None or not (view.needs == "residual" and view.knows_rounds):
             return []
         seen = replace(self.recorder.projections(self.record, view.needs, None), design=self.description.design)
-        found = gaps_seen(seen, setup.schedule, noise.accounted, setup.kept)
+        found = gaps_seen(seen, setup.schedule, noise.accounted, setup.kept, noise.multiplier)
         return [Caveat("correlated-seen", {"strategy": self.description.design.kind, **found})] if found else []
 
     def beside(self) -> list[Measured]:

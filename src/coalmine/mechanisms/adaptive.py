@@ -56,9 +56,7 @@ class AdaptiveGaussian(Gaussian):
     @property
     def _claimed_multiplier(self) -> float:
         """z_Delta as it should be: what a subclass really adds is not what it describes."""
-        if self.noise_multiplier == 0:
-            return 0.0
-        return float((self.noise_multiplier**-2 - (2 * self.count_noise) ** -2) ** -0.5)
+        return beside_a_count(self.noise_multiplier, self.count_noise)
 
     @classmethod
     def from_config(cls, options: Mapping[str, Any], context: Context) -> Gaussian:
@@ -78,7 +76,23 @@ class AdaptiveGaussian(Gaussian):
         """The noisy mean; and the clip norm of the next round, from a noisy share of unclipped updates."""
         release, _ = super().release(state, total, public, secret)
         spread = self.count_noise if self.noise_multiplier > 0 else 0.0
-        centred = total.unclipped - total.count / 2 + spread * float(secret("count noise", public.round).standard_normal())
-        share = min(max(centred / release.denominator + 0.5, 0.0), 1.0)  # noise may lead beyond, which means no more
-        clip_norm = public.clip_norm * math.exp(-self.clip_learning_rate * (share - self.target_quantile))
+        clip_norm = followed(total, public, release.denominator, self.target_quantile, self.clip_learning_rate, spread, secret)
         return release, {"clip_norm": np.array(clip_norm)}
+
+
+def beside_a_count(noise_multiplier: float, count_noise: float) -> float:
+    """z_Delta: the noise on updates beside which a count with this noise leaves a round at `noise_multiplier`.
+
+    >>> round(beside_a_count(1.0, 5.0), 6)
+    1.005038
+    """
+    if noise_multiplier == 0:
+        return 0.0
+    return float((noise_multiplier**-2 - (2 * count_noise) ** -2) ** -0.5)
+
+
+def followed(total: Total, public: Public, divisor: float, target: float, rate: float, spread: float, secret: Streams) -> float:
+    """The clip norm of the next round, by the noisy share of updates that passed unclipped in this one."""
+    centred = total.unclipped - total.count / 2 + spread * float(secret("count noise", public.round).standard_normal())
+    share = min(max(centred / divisor + 0.5, 0.0), 1.0)  # noise may lead beyond, which means no more
+    return public.clip_norm * math.exp(-rate * (share - target))

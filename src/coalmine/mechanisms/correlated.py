@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from coalmine.contracts import Array, Context, Description, Fresh, Noise, Public, Release, State, Streams, Total
+from coalmine.contracts import Array, Context, Description, Fresh, Public, Release, State, Streams, Total
 from coalmine.mechanisms.gaussian import Gaussian, normals
 from coalmine.mechanisms.strategies import OPTIONS, CorrelatedStrategy, Independent, Plan, make_strategy, read_strategy
 from coalmine.mechanisms.strategies.strategy import Draw
@@ -40,21 +40,28 @@ class Correlated(Gaussian):
     def from_config(cls, options: Mapping[str, Any], context: Context) -> Gaussian:
         """From a section [mechanism]: a strategy by its name and options, for the rounds and the participation of the run."""
         stated = {name: value for name, value in options.items() if name not in _OWN}
-        if options.get("strategy") is None:
-            raise ValueError("mechanism: kind 'correlated' needs strategy, as strategy = \"banded\".")
-        momentum = options.get("momentum")
-        plan = Plan.of(context.participation.constraint(context.rounds), context.momentum if momentum is None else momentum)
-        own = {name: options[name] for name in OPTIONS if name in options}
-        named = options["strategy"]
-        made = cls(**stated, strategy=read_strategy(named) if isinstance(named, Mapping) else make_strategy(named, own, plan))
+        made = cls(**stated, strategy=cls.strategy_of(options, context))
         made.check_state(max((place.stop for place in context.groups.values()), default=0))
         return made
 
+    @staticmethod
+    def strategy_of(options: Mapping[str, Any], context: Context) -> CorrelatedStrategy:
+        """The strategy that a section names, for the rounds and the participation of the run."""
+        named = options.get("strategy")
+        if named is None:
+            raise ValueError('mechanism: correlated noise needs strategy, as strategy = "banded".')
+        if isinstance(named, Mapping):
+            return read_strategy(named)
+        momentum = options.get("momentum")
+        plan = Plan.of(context.participation.constraint(context.rounds), context.momentum if momentum is None else momentum)
+        return make_strategy(named, {name: options[name] for name in OPTIONS if name in options}, plan)
+
     def describe(self) -> Description:
         """As `Gaussian`, with the strategy; one band is independent noise and nothing else."""
+        said = super().describe()
+        assert said.noise is not None
         rounds: Any = Fresh() if self.strategy.bands == 1 else self.strategy
-        noise = Noise(accounted=self.noise_multiplier, multiplier=self.noise_multiplier, rounds=rounds)
-        return replace(super().describe(), noise=noise)
+        return replace(said, noise=replace(said.noise, rounds=rounds))
 
     def check_state(self, dim: int) -> None:
         """Whether checkpoints stay small enough to be written every round."""
@@ -81,7 +88,7 @@ class Correlated(Gaussian):
             remembered = {name.removeprefix("noise."): value for name, value in state.items() if name != "clip_norm"}
             draw = partial(normals, noisy.size, secret)
             made, kept = self.correlated(public.round, noisy.size, draw, remembered)
-            scale = self.noise_multiplier * public.clip_norm
+            scale = self.update_noise_multiplier * public.clip_norm
             for start in range(0, noisy.size, _PIECE):  # never in place: noise may be kept by whoever made it
                 noisy[start : start + _PIECE] += scale * made[start : start + _PIECE]
         divisor = float(max(total.count, 1)) if self.divide_by_actual_cohort else public.denominator

@@ -22,6 +22,7 @@ import numpy as np
 from coalmine import _validate, contracts
 from coalmine.contracts import Context, Description, Mechanism, description, known_part
 from coalmine.mechanisms.adaptive import AdaptiveGaussian
+from coalmine.mechanisms.adaptive_correlated import AdaptiveCorrelated
 from coalmine.mechanisms.correlated import Correlated
 from coalmine.mechanisms.distributed import Distributed
 from coalmine.mechanisms.examples import BatchGradient, FullGradient
@@ -33,6 +34,7 @@ MECHANISMS: dict[str, Any] = {
     "gaussian": Gaussian,
     "adaptive": AdaptiveGaussian,
     "correlated": Correlated,
+    "adaptive-correlated": AdaptiveCorrelated,
     "distributed": Distributed,
     "full-gradient": FullGradient,
     "batch-gradient": BatchGradient,

@@ -264,7 +264,8 @@ def _usual(name: str, config: Mapping[str, Any]) -> str:
     """What a run takes that was handed nothing."""
     if name != "mechanism":
         return "as configured"
-    return {"adaptive": "AdaptiveGaussian"}.get(config.get("mechanism", {}).get("kind", ""), "Gaussian")
+    own = {"adaptive": "AdaptiveGaussian", "correlated": "Correlated", "adaptive-correlated": "AdaptiveCorrelated"}
+    return own.get(config.get("mechanism", {}).get("kind", ""), "Gaussian")
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

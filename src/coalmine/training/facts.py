@@ -91,7 +91,8 @@ class Facts:
         lost = diverged(self.directory.events(), adaptive=description.clip.norm is None)
         said += [] if lost is None else [lost]
         said += [Caveat("actual-denominator")] if description.denominator == "realised" else []
-        said += strategies.caveats(description, self.job.rounds)
+        clip_norms = [event["clip_norm"] for event in self.directory.events() if "round" in event]
+        said += strategies.caveats(description, clip_norms)
         return (*said, *self._fewer_noises())
 
     def _fewer_noises(self) -> Iterator[Caveat]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from coalmine.audit.spec import LARGEST_LEVEL, LEAST_POOL, SHOWN, AuditSpec
 from coalmine.contracts.conformance import LEVEL
-from coalmine.mechanisms.registry import defaults_of, keys_of
+from coalmine.mechanisms.registry import MECHANISMS, defaults_of, keys_of
 from coalmine.participation import PATTERNS, Pattern
 from coalmine.training.crafting_section import CraftingSection
 
@@ -97,7 +97,7 @@ class MechanismSection(_Section):
     kind: str = Field(
         "gaussian",
         description='"gaussian", "adaptive" (the clip norm follows a quantile), "correlated" (noise is correlated over rounds, '
-        'DP-FTRL), "distributed", "full-gradient", "batch-gradient", "water-filling" (keys: '
+        'DP-FTRL), "adaptive-correlated" (both), "distributed", "full-gradient", "batch-gradient", "water-filling" (keys: '
         '[secure aggregation](secure-aggregation.md#mechanisms)), or "package.module:Name"',
     )
     clip_norm: Positive | None = Field(
@@ -112,7 +112,9 @@ class MechanismSection(_Section):
     )
     clip_learning_rate: Positive | None = Field(None, description="adaptive: learning rate of the clip norm; default 0.2")
     count_noise: NonNegative | None = Field(
-        None, description="adaptive: noise on the number of unclipped updates; default: a twentieth of the cohort"
+        None,
+        description="adaptive: noise on the number of unclipped updates; default: a twentieth of the cohort; "
+        "adaptive-correlated: more of it, so that it costs the same",
     )
 
     strategy: str | dict[str, Any] | None = Field(
@@ -150,9 +152,9 @@ class MechanismSection(_Section):
         known = keys_of(self.kind)
         for name in self.options:
             if known is not None and name not in known:
-                raise ValueError(
-                    f"mechanism: kind {self.kind!r} has no key {name!r}{nearest(name, known)} It has {', '.join(known)}."
-                )
+                having = [repr(each) for each in MECHANISMS if set(self.options) <= set(keys_of(each) or ())]
+                remedy = f"; take kind {' or '.join(having)}." if having else nearest(name, known)
+                raise ValueError(f"mechanism: kind {self.kind!r} has no key {name!r}{remedy} It has {', '.join(known)}.")
         return self
 
 

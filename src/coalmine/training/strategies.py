@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from coalmine.contracts import Caveat, Description
 from coalmine.runs import RunDirectory
@@ -24,7 +26,7 @@ def keep(directory: RunDirectory, job: Federation) -> None:
 def kept(directory: RunDirectory, config: Config) -> Config:
     """The configuration with the strategy that the run was begun with, if it has one."""
     path = directory.path / FILE
-    if config.mechanism.kind != "correlated" or config.mechanism.strategy == "matrix" or not path.is_file():
+    if config.mechanism.strategy in (None, "matrix") or not path.is_file():
         return config
     try:
         found = json.loads(path.read_bytes())
@@ -35,16 +37,25 @@ def kept(directory: RunDirectory, config: Config) -> Config:
     return config.model_copy(update={"mechanism": config.mechanism.model_copy(update={"strategy": found})})
 
 
-def caveats(description: Description, rounds: int) -> list[Caveat]:
-    """What correlated noise means for the final model, and for a denominator that varies."""
+def caveats(description: Description, clip_norms: Sequence[float]) -> list[Caveat]:
+    """What correlated noise means for the final model, for clip norms that changed, and for a denominator that varies."""
     design = description.design
-    final: Any = getattr(design, "final_gap", None)
-    if design is None or final is None or description.noise is None or not description.has_noise:
+    of_sum: Any = getattr(design, "noise_of_sum", None)
+    if design is None or of_sum is None or description.noise is None or not description.has_noise or not clip_norms:
         return []
-    noise = description.noise.accounted
-    numbers = {"strategy": design.kind, "gap": final / noise, "independent": 1 / (noise * math.sqrt(rounds))}
-    varies = [Caveat("correlated-denominator")] if description.denominator == "realised" else []
-    return [Caveat("correlated-final", numbers), *varies]
+    sizes, noise = np.asarray(clip_norms, dtype=np.float64), description.noise
+    weights = sizes / sizes.mean()
+    made = of_sum(weights)
+    numbers = {
+        "strategy": design.kind,
+        "gap": 1 / (noise.multiplier * made),
+        "independent": 1 / (noise.accounted * float(np.linalg.norm(weights))),
+    }
+    found = [Caveat("correlated-final", numbers)]
+    if description.clip.norm is None:
+        more = made / of_sum(np.ones(weights.size))
+        found.append(Caveat("correlated-clipping", {"least": float(sizes.min()), "largest": float(sizes.max()), "more": more}))
+    return [*found, Caveat("correlated-denominator")] if description.denominator == "realised" else found
 
 
 def _part(description: Description) -> Any:

@@ -24,11 +24,14 @@ from coalmine.views import matched_filter
 _MOST_ROUNDS = 1024  # whose covariance is looked at as a whole
 
 
-def gaps_seen(projections: Projections, schedule: Schedule, noise: float, kept: float = 1.0) -> Mapping[str, float]:
+def gaps_seen(
+    projections: Projections, schedule: Schedule, noise: float, kept: float = 1.0, added: float | None = None
+) -> Mapping[str, float]:
     """By weights, the mean gap of the canaries in standard deviations; empty where nothing can be said.
 
     `claimed` and `most` are of the canary that shows most: by what is accounted, and in what is released. `noise` is what is
-    accounted, and `kept` the part of a canary that is in a release.
+    accounted, `added` what is added to the updates where that is another number, and `kept` the part of a canary that is in a
+    release.
     """
     design, rounds = projections.design, projections.rounds
     members = schedule.times > 0
@@ -46,7 +49,7 @@ def gaps_seen(projections: Projections, schedule: Schedule, noise: float, kept: 
     def gaps(weights: Array) -> Array:
         sizes = np.linalg.norm(made.T @ weights, axis=0)
         found = np.divide(np.einsum("tp,tp->p", weights, signals), sizes, out=np.zeros_like(sizes), where=sizes > 0)
-        return np.asarray(kept * found / noise)
+        return np.asarray(kept * found / (noise if added is None else added))
 
     def mean(weights: Array) -> float:
         return float(gaps(weights) @ counts / counts.sum())

@@ -10,7 +10,6 @@ Sensitivity of k rounds that are b apart: for c_0 >= c_1 >= … >= 0 the worst a
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 
@@ -85,14 +84,17 @@ class ToeplitzStrategy(CorrelatedStrategy):
         self.check_rounds(seen.shape[0])
         return np.asarray(np.linalg.norm(scipy.signal.lfilter(self.coefficients(), [1.0], seen, axis=0), axis=0))
 
+    def least_column(self) -> float:
+        """That of the last round, which has c_0 alone."""
+        return self.first if self.decreasing else super().least_column()
+
     def errors(self, momentum: float = 0.0) -> Array:
         """By round, the squared error."""
         return np.asarray(np.cumsum(np.square(quotient(self.coefficients(), self.rounds, momentum))))
 
-    @property
-    def final_gap(self) -> float:
-        """How far one participation moves the sum of all releases, in standard deviations of its noise."""
-        return float(1.0 / math.sqrt(self.errors()[-1]))
+    def noise_of_sum(self, weights: Array) -> float:
+        """The noise of a weighted sum of the releases."""
+        return float(np.linalg.norm(scipy.signal.lfilter([1.0], self.coefficients(), weights[::-1])))
 
     def autocorrelation(self) -> Array:
         """Correlation of the noise of the last round with that of the rounds before it."""

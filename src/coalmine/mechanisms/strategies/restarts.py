@@ -65,6 +65,10 @@ class Restarted(CorrelatedStrategy):
         """That of a block."""
         return float(self.strategy.first)
 
+    def least_column(self) -> float:
+        """That of a block."""
+        return float(self.strategy.least_column())
+
     @property
     def vectors(self) -> int:
         """Those of a block."""

@@ -30,6 +30,7 @@ MOST_ROUNDS = 4096  # of a strategy that is a dense matrix
 LONGEST = 100_000  # rounds of any strategy: errors and sensitivities take their square
 MOST_SEARCHED = 1 << 23  # rounds · bands, or rounds · participations: a search of the best coefficients takes a minute
 MOST_REGENERATED = 1 << 27  # rounds · parameters, where every round draws the normals of all rounds before it again
+_ROUNDING = 1e-12  # of products of columns
 DIGITS = 12  # significant digits of optimised coefficients, rounded before use: files hold all of them
 
 
@@ -108,6 +109,22 @@ class CorrelatedStrategy(ABC):
         seen = np.asarray(presence, dtype=np.float64)
         return np.asarray(np.linalg.norm(self.after(seen.shape[0]) @ seen, axis=0))
 
+    def least_column(self) -> float:
+        """The smallest |C e_t| of a round, in a run that ends after it; |C s|² is at least its square for every round of s.
+
+        Only where no two columns have a negative product.
+        """
+        whole = self.matrix()
+        if (whole.T @ whole).min() < -_ROUNDING:
+            raise ValueError(
+                f"strategy {self.kind!r} has columns with negative products: rounds of a client hide each other, and there is "
+                "no budget for the count that a clip norm follows. Take kind 'correlated', with a fixed clip norm."
+            )
+        ends = self.rounds - 1 - np.argmax(whole[:, ::-1] != 0, axis=1)  # the round after which a row is known
+        squares = np.zeros(self.rounds)
+        np.add.at(squares, ends, np.square(whole[np.arange(len(whole)), ends]))
+        return float(np.sqrt(squares.min()))
+
     # accuracy
 
     def errors(self, momentum: float = 0.0) -> Array:
@@ -126,7 +143,11 @@ class CorrelatedStrategy(ABC):
     @property
     def final_gap(self) -> float:
         """How far one participation moves the sum of all releases, in standard deviations of its noise."""
-        return float(1.0 / np.linalg.norm(self.inverse().sum(axis=0)))
+        return float(1.0 / self.noise_of_sum(np.ones(self.rounds)))
+
+    def noise_of_sum(self, weights: Array) -> float:
+        """The noise of a weighted sum of the releases: where weights vary over rounds, less of it cancels."""
+        return float(np.linalg.norm(weights @ self.inverse()[: weights.size]))
 
     def autocorrelation(self) -> Array:
         """Correlation of the noise of the last round with that of the rounds before it, by distance."""
