@@ -238,15 +238,11 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
     "correlated-clipping": (
         "clip norm",
         lambda n: (
-            f"the noise of a round is in units of its clip norm, which was between {n['least']:.3g} and {n['largest']:.3g}: it "
-            "cancels in the model only as far as the clip norm stands still, and what was computed of errors is for one that "
-            f"does. The sum of all releases has {n['more']:.3g} times the noise that a fixed clip norm of the same mean leaves"
+            f"noise is in units of the round's clip norm, {n['least']:.3g} to {n['largest']:.3g}, and cancels only as far as that "
+            f"stands still: the sum of all releases has {n['more']:.3g} times the noise of a fixed one of the same mean"
         ),
     ),
-    "correlated-denominator": (
-        "denominator",
-        lambda n: "the noise of different rounds is divided by different numbers, and no longer cancels as it was designed to",
-    ),
+    "correlated-denominator": ("denominator", "noise of different rounds is divided by different numbers: less of it cancels"),
     "diverged": ("diverged", lambda n: _diverged(n)),
     "layers": (
         "layers",

@@ -4,8 +4,8 @@
 and pays for it; `Correlated` adds noise that is correlated over rounds (DP-FTRL), by one of the strategies of
 `coalmine.mechanisms.strategies`, and `AdaptiveCorrelated` does both. `Distributed` has clients add the noise; `FullGradient`,
 `BatchGradient` and `WaterFilling` protect single examples of a client. Sums are order-free (`FixedPointSum`). A mechanism of
-one's own keeps the contract `coalmine.contracts.Mechanism`; a configuration names it by `kind = "package.module:Name"`, or by the name that its package
-registers as an entry point of the group `coalmine.mechanisms`.
+one's own keeps the contract `coalmine.contracts.Mechanism`; a configuration names it by `kind = "package.module:Name"`, or by
+the name that its package registers as an entry point of the group `coalmine.mechanisms`.
 """
 
 from coalmine.mechanisms.adaptive import AdaptiveGaussian
