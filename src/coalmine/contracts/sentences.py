@@ -238,7 +238,7 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
     "correlated-clipping": (
         "clip norm",
         lambda n: (
-            f"noise is in units of the round's clip norm ({n['least']:.3g} to {n['largest']:.3g}) and cancels only as far as it "
+            f"noise is in units of the round's clip norm ({n['least']:.3g} to {n['largest']:.3g}) and cancels as far as it "
             f"stands still: the sum of all releases has {n['more']:.3g} times the noise of a fixed one of the same mean"
         ),
     ),
