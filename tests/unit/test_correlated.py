@@ -476,3 +476,33 @@ def test_the_exact_error_of_linear_regression_in_another_way():
     noise = made.inverse() * made.inverse_column()[0] / made.inverse()[0, 0]
     moved = [np.sum(np.square(each ** np.arange(steps - 1, -1, -1) @ noise)) for each in left]
     assert clipped.expected_risk("FTRL", steps, rate) == approx(bias + 0.5 * spread * rate**2 * float(values @ moved))
+
+
+# checkpoints of other versions
+
+
+@pytest.mark.parametrize(
+    ("strategy", "name", "words"),
+    [
+        ("banded", "mechanism.noise.past", r"holds 1 vectors of past noise \(past\) where strategy 'banded' .* keeps"),
+        ("toeplitz", "audit.totals.sum", r"the noise of 7 coordinates so far, and this version of coalmine looks at"),
+    ],
+)
+def test_a_checkpoint_that_another_version_wrote_says_what_to_do(strategy, name, words, tmp_path, monkeypatch):
+    from coalmine.runs import RunDirectory
+
+    with pytest.raises(KeyboardInterrupt):
+        run(
+            read_config("tiny", [*SMALL, f"mechanism.strategy={strategy}"]), tmp_path / "cut", secret_seed=7, quiet=True,
+            hooks=[Killed()],
+        )  # fmt: skip
+    load = RunDirectory.load
+
+    def older(self):
+        done, state = load(self)
+        assert name in state
+        return done, {**state, name: state[name][:1] if name.endswith("past") else np.zeros(7)}
+
+    monkeypatch.setattr(RunDirectory, "load", older)
+    with pytest.raises(RunDirectoryError, match=f"(?s){words}.*version that its config.toml names, or start a new run"):
+        resume(tmp_path / "cut", quiet=True)

@@ -15,6 +15,7 @@ from coalmine.conformance import totals
 from coalmine.conformance.check import Check, Memory, Round, Subject
 from coalmine.conformance.residual import Residuals
 from coalmine.contracts import Conformance, Finding, Glance, NotTested, Observed, State
+from coalmine.errors import RunDirectoryError
 
 _PLACES = ("noise-by-round", "noise-by-layer", "noise-by-coordinate")
 _POINTS = 512  # of the chart of noise by round
@@ -30,10 +31,10 @@ class Battery:
         self._skipped = {check.key: code for check in checks if (code := check.applies(subject)) is not None}
         self._running = [check for check in checks if check.key not in self._skipped]
         taken = self._residuals.coordinates
-        coordinates = subject.dim if taken is None else taken.size
+        self._looked_at = subject.dim if taken is None else taken.size
         self._memories: dict[str, Memory] = {check.key: check.init(subject) for check in self._running}
         self._memories[_WHITENING] = {}
-        self._memories[_TOTALS] = totals.init(coordinates if subject.description.has_noise else 0)
+        self._memories[_TOTALS] = totals.init(self._looked_at if subject.description.has_noise else 0)
         self._memories[_ROUNDS] = {"seen": np.zeros(3)}  # rounds; with known contributions; hidden by rounding
         self._restore(state or {})
 
@@ -44,6 +45,7 @@ class Battery:
 
     def observe(self, seen: Observed) -> dict[str, float]:
         """One round; returns what is measured so far, for the record."""
+        self._check_goes_on()
         prepared = self._residuals.round(self._memories[_WHITENING], seen)
         hidden = self.subject.description.has_noise and prepared.noise is None
         self._memories[_ROUNDS]["seen"] += [1, prepared.total is not None, hidden]
@@ -84,6 +86,16 @@ class Battery:
             key, _, inner = name.partition(".")
             if key in self._memories and self._fits(key, state):
                 self._memories[key][inner] = np.array(value)
+
+    def _check_goes_on(self) -> None:
+        """Whether a checkpoint was written by a version that looks at the same coordinates."""
+        before, now = self._memories[_TOTALS]["sum"].size, self._looked_at
+        if self.subject.description.has_noise and before != now:
+            raise RunDirectoryError(
+                f"the tests of this run have looked at the noise of {before:,} coordinates so far, and this version of "
+                f"coalmine looks at {now:,}: correlated noise cannot be followed across. Finish the run with the version "
+                "that its config.toml names, or start a new run."
+            )
 
     def _fits(self, key: str, state: State) -> bool:
         """Whether a checkpoint holds what this check remembers, of the same model; what another version wrote begins anew."""

@@ -237,6 +237,8 @@ class _Training:
         )
         if done == self.job.rounds:
             return
+        if done:
+            strategies.check_state(self.job.mechanism, state, model.dim)
         accuracy, workers = None, self.workers.of(self.job.work())
         rounds = self.crafted.federation.rounds_from(done, state or self.job.start(), workers)
         del state  # that of the first round is not needed for long

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from coalmine.contracts import Caveat, Description
+from coalmine.contracts import Caveat, Description, State
+from coalmine.errors import RunDirectoryError
 from coalmine.runs import RunDirectory
 from coalmine.training.config import Config
 from coalmine.training.federation import Federation
@@ -35,6 +36,22 @@ def kept(directory: RunDirectory, config: Config) -> Config:
     except (ValueError, TypeError):
         raise directory.damaged(FILE, "Put the file back, or start a new run.") from None
     return config.model_copy(update={"mechanism": config.mechanism.model_copy(update={"strategy": found})})
+
+
+def check_state(mechanism: Any, state: State, dim: int) -> None:
+    """Whether a checkpoint holds what the strategy of this version remembers: other noise could not be taken back."""
+    strategy, noise = getattr(mechanism, "strategy", None), mechanism.describe().noise
+    if strategy is None or noise is None or not noise.multiplier > 0:
+        return
+    for name, wanted in strategy.init(dim).items():
+        found = state.get(f"mechanism.noise.{name}")
+        if found is None or np.shape(found) != wanted.shape:
+            kept = "none" if found is None else f"{np.shape(found)[0]} vectors"
+            raise RunDirectoryError(
+                f"the checkpoint of this run holds {kept} of past noise ({name}) where strategy {strategy.kind!r} of this "
+                f"version of coalmine keeps {wanted.shape[0]}: its noise cannot go on from there. Finish the run with the "
+                "version that its config.toml names, or start a new run."
+            )
 
 
 def caveats(description: Description, clip_norms: Sequence[float]) -> list[Caveat]:
