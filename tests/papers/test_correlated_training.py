@@ -51,10 +51,13 @@ def made(tmp_path, monkeypatch):
 
 def test_every_method_has_the_same_grid_and_the_epsilon_that_its_row_states(made):
     found = study.reproduce(Ask(part="chat"))
-    tried = [name for name in made.asked if name.endswith("-tuning")]
-    assert len(tried) == 3 * len(study.QUICK_METHODS) * len(study.QUICK_GRID)
-    assert len(made.asked) - len(tried) == 3 * len(study.QUICK_METHODS) * study.SEEDS
-    assert all(not made.asked[name].canaries.pool for name in tried)
+    tried = [name for name in made.asked if "-tuning" in name]
+    silent = [name for name in made.asked if "-no-noise-" in name]
+    assert len(tried) == (3 * len(study.QUICK_METHODS) + 1) * len(study.QUICK_GRID) * len(study.TUNING)
+    assert len(made.asked) - len(tried) == (3 * len(study.QUICK_METHODS) + 1) * study.SEEDS
+    assert all(not made.asked[name].canaries.pool for name in [*tried, *silent])
+    assert all(not made.asked[name].mechanism.noise_multiplier for name in silent)
+    assert {made.asked[name].run.seed for name in tried} == set(study.TUNING)
     audited = [name for name, config in made.asked.items() if config.canaries.pool]
     assert len(audited) == 3 * len(study.QUICK_METHODS) and all(name.endswith("-run0") for name in audited)
     for name in ("correlated-chat-eps2-banded-run0", "correlated-chat-eps16-toeplitz-run1", "correlated-chat-eps2-blt-run2"):
@@ -65,10 +68,12 @@ def test_every_method_has_the_same_grid_and_the_epsilon_that_its_row_states(made
         claim = accounting.claim_of(job.mechanism.describe(), job.participation, delta=study.DELTA, constraint=limits)
         assert claim.epsilon == approx(2.0 if "eps2" in name else 16.0, rel=1e-6)
     by_place = {(row.place["epsilon"], row.place["method"], row.place.get("gain", False)): row for row in found.rows}
-    assert len(by_place) == 3 * (2 * len(study.QUICK_METHODS) - 1)
+    assert len(by_place) == 3 * (2 * len(study.QUICK_METHODS) - 1) + 1
+    assert by_place["none", "no noise", False].ours == approx(0.5 + 0.1 + 0.001)
     one, base = by_place[8.0, "banded", False], by_place[8.0, "independent", False]
     assert by_place[8.0, "banded", True].ours == approx(one.ours - base.ours)
     assert one.error == approx(0.001 / 3**0.5)  # of 0, 1 and 2 thousandths
+    assert any("would hold with probability 0.50" in note for note in found.notes)
     assert any("Left out: tree." in note for note in found.notes) and any(
         "Without amplification" in note for note in found.notes
     )
@@ -84,9 +89,9 @@ def test_an_audit_that_accuses_correct_noise_fails_the_study(made):
 def test_a_full_study_is_tuned_on_the_small_setting(made):
     study.reproduce(Ask(part="chat", scale="full"))
     sizes = {name: config.data.users for name, config in made.asked.items()}
-    assert all((users == 300) == name.endswith("-tuning") for name, users in sizes.items())
-    assert len([name for name in sizes if "-eps2-" in name and "-tree-" in name]) == 6 + study.SEEDS
-    assert all(made.asked[name].canaries.pool for name in sizes if "-run" in name)
+    assert all((users == 300) == ("-tuning" in name) for name, users in sizes.items())
+    assert len([name for name in sizes if "-eps2-" in name and "-tree-" in name]) == 6 * len(study.TUNING) + study.SEEDS
+    assert all(made.asked[name].canaries.pool for name in sizes if "-run" in name and "-no-noise-" not in name)
 
 
 def test_single_examples_are_those_of_cifar_or_the_note_says_why_not(monkeypatch, tmp_path):
