@@ -6,6 +6,9 @@ A run has 64 rounds of a strategy's noise at noise multiplier 1, along 320 canar
 directions: where canaries are orthogonal and noise is isotropic, nothing else of a training matters to `known-others`. It is
 audited as any other: matched filter with the strategy's description as one candidate, and the claim of the planted rounds.
 
+Rows "moving clip norm" are of `AdaptiveCorrelated`: the clip norm falls from 2 to 0.1 over the run, noise is z_Delta in units
+of each round's clip norm, and a count with noise 2/c shares the budget. Claimed is |C s|/z, seen |C s|/z_Delta.
+
     expected   mean of |C s|/z over the canaries' rounds, or what the releases show of it (plain and Honaker trees)
     measured   mean score of inserted canaries, with its standard error over runs
     share      of the exact gap that the chosen weights reach: the least of all patterns, and of three runs
@@ -28,9 +31,10 @@ from coalmine import accounting
 from coalmine._random import stream
 from coalmine.canaries import TransformCanaries
 from coalmine.canaries.schedule import Schedule
-from coalmine.contracts import Clip, Description, Noise, Projections
+from coalmine.contracts import Projections
 from coalmine.estimators import BOUNDS
 from coalmine.gaussian import gaussian_epsilon
+from coalmine.mechanisms import AdaptiveCorrelated, Correlated
 from coalmine.mechanisms.strategies import Banded, Blt, Toeplitz, Tree
 from coalmine.participation import Separated
 from coalmine.progress import track
@@ -41,6 +45,7 @@ ROUNDS, POOL, UNUSED, DELTA = 64, 320, 1000, 1e-5
 CHANCE = 1e-4
 OUT = Path(__file__).parent / "results" / "correlated_audits.json"
 PATTERNS = {"once": Separated(1, 1), "4 times, 16 apart": Separated(4, 16)}
+MOVING = np.geomspace(2.0, 0.1, ROUNDS)  # clip norms
 
 
 def strategies():
@@ -56,30 +61,42 @@ def strategies():
     }
 
 
-def rows_of(strategy, schedule, seed):
-    """What is seen of a run: canaries in their rounds, and noise; a column for every direction."""
-    made = strategy.inverse()
+def mechanisms():
+    """Every strategy with a fixed clip norm, some with one that moves: (mechanism, clip norms of the rounds)."""
+    every, fixed = strategies(), np.ones(ROUNDS)
+    made = {name: (Correlated(1.0, 1.0, strategy=each), fixed) for name, each in every.items()}
+    for name in ("toeplitz, nu = 0", "banded, 8", "tree, below"):
+        count = 2.0 / every[name].least_column()
+        made[f"{name}, moving clip norm"] = AdaptiveCorrelated(1.0, 1.0, strategy=every[name], count_noise=count), MOVING
+    return made
+
+
+def rows_of(strategy, schedule, seed, noise=1.0):
+    """What is seen of a run, in clip norms: canaries in their rounds, and noise; a column for every direction."""
+    made = noise * strategy.inverse()
     rows = made @ stream(seed, "audits of correct noise", strategy.kind).standard_normal((made.shape[1], POOL + UNUSED))
     rows[:, :POOL] += schedule.presence & schedule.inserted
     return rows
 
 
-def scored(strategy, pattern, seed):
+def scored(mechanism, sizes, pattern, seed):
     """The scores of a run, and the mean exact gap of its inserted canaries."""
+    strategy, noise = mechanism.strategy, mechanism.describe().noise.multiplier
     schedule = Schedule.draw(pattern, pool=POOL, rounds=ROUNDS, secret_seed=seed)
-    canaries, inner = TransformCanaries(1 << 12, POOL, secret_seed=seed), rows_of(strategy, schedule, seed)
+    canaries = TransformCanaries(1 << 12, POOL, secret_seed=seed)
+    inner = sizes[:, None] * rows_of(strategy, schedule, seed, noise)
     seen = Projections(
         kind="residual",
         rounds=np.arange(ROUNDS),
         inner=inner,
         norm=np.sqrt(np.square(inner).mean(axis=1) * canaries.dim),
-        amplitude=np.ones(ROUNDS),
+        amplitude=sizes,
         pool=POOL,
         dim=canaries.dim,
         design=strategy,
     )
     exact = np.linalg.norm(strategy.whiten(schedule.presence.astype(float), {})[0], axis=0)[schedule.inserted]
-    return KnownOthers().scores(seen, schedule, canaries), float(exact.mean())
+    return KnownOthers().scores(seen, schedule, canaries), float(exact.mean()) / noise
 
 
 def shares(strategy, pattern, seed):
@@ -97,13 +114,13 @@ def shares(strategy, pattern, seed):
     return float((seen / np.linalg.norm(white @ signals, axis=0)).min())
 
 
-def studied(strategy, pattern, runs, name):
+def studied(mechanism, sizes, pattern, runs, name):
     """A row of the table."""
-    said, constraint = Description(Clip(1.0), Noise(1.0, 1.0, rounds=strategy)), pattern.constraint(ROUNDS)
+    said, strategy, constraint = mechanism.describe(), mechanism.strategy, pattern.constraint(ROUNDS)
     claim = accounting.claim_of(said, pattern, delta=DELTA, rounds=ROUNDS, constraint=constraint, rounds_known=True)
     means, exact, wrong = [], [], dict.fromkeys(("violated", "gdp", "anytime"), 0)
     for seed in track(range(runs), name, total=runs):
-        scores, expected = scored(strategy, pattern, seed)
+        scores, expected = scored(mechanism, sizes, pattern, seed)
         means.append(scores.value[scores.inserted].mean())
         exact.append(expected)
         wrong["violated"] += judge(claim, BOUNDS["band"](scores, delta=DELTA), scores.game).word == "VIOLATED"
@@ -128,11 +145,11 @@ def main():
     asked = asked.parse_args()
     most, failed = int(binom.ppf(1 - CHANCE, asked.runs, 0.05)), False
     table = json.loads(OUT.read_text())["table"] if OUT.is_file() else {}
-    for name, strategy in strategies().items():
+    for name, (mechanism, sizes) in mechanisms().items():
         for words, pattern in PATTERNS.items():
             if not f"{name}, {words}".startswith(asked.only):
                 continue
-            row = table[f"{name}, {words}"] = studied(strategy, pattern, asked.runs, f"{name}, {words}")
+            row = table[f"{name}, {words}"] = studied(mechanism, sizes, pattern, asked.runs, f"{name}, {words}")
             off = (row["measured_mu"] - row["expected_mu"]) / row["standard_error"]
             failed |= max(row["violated"], row["gdp"], row["anytime"]) > most or row["share"] < 0.995
             shown = "  ".join(f"{each} {row[each]}" for each in ("violated", "gdp", "anytime"))
