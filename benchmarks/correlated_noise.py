@@ -2,13 +2,16 @@
 
 Bounds: 1.6 for BLT and for up to 16 bands, 2.2 for 64 bands. Exits with 1 beyond them.
 Times are of the CPU, of one thread, the best of several blocks of sixteen rounds: with many bands, noise of up to sixteen
-rounds is made at once, and not all rounds cost the same.
+rounds is made at once, and not all rounds cost the same. Every call adds what it found to
+benchmarks/results/correlated_noise.json, by the number of parameters.
 """
 
 import argparse
+import json
 import os
 import time
 from functools import partial
+from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")  # before numpy is loaded: waiting threads would be counted
 
@@ -16,6 +19,7 @@ from coalmine._random import stream
 from coalmine.mechanisms.gaussian import normals
 from coalmine.mechanisms.strategies import Banded, Blt, Tree
 
+OUT = Path(__file__).parent / "results" / "correlated_noise.json"
 ROUNDS = 256
 BLOCK = 16  # rounds
 CASES = {
@@ -46,6 +50,8 @@ def main():
     asked = asked.parse_args()
     draw = partial(normals, asked.dim, partial(stream, 0))
     one, failed = best(lambda number: draw("noise", number), asked.times), False
+    table = json.loads(OUT.read_text()) if OUT.is_file() else {}
+    found = table.setdefault(str(asked.dim), {})
     print(f"one Gaussian vector of {asked.dim:,}: {1e3 * one:.1f} ms")
     for name, (make, bound) in CASES.items():
         strategy = make()
@@ -60,6 +66,8 @@ def main():
         verdict = "" if bound is None else f"at most {bound}" + ("" if ratio <= bound else ": TOO SLOW")
         failed |= bound is not None and ratio > bound
         print(f"{name:<18} {ratio:5.2f}  {verdict}")
+        found.setdefault(name, []).append(round(ratio, 3))
+    OUT.write_text(json.dumps(table, indent=1) + "\n")
     raise SystemExit(failed)
 
 
