@@ -321,6 +321,13 @@ def test_errors_are_those_of_the_models(strategy, momentum):
     steps = sum(momentum**lag * np.eye(12, k=-lag) for lag in range(12))
     made = np.tril(np.ones((12, 12))) @ steps @ strategy.inverse()
     assert strategy.errors(momentum) == approx(np.square(made).sum(axis=1))
+    rates = np.minimum(1.0, np.arange(12, 0, -1) / 5)
+    cooled = np.tril(np.ones((12, 12))) @ np.diag(rates) @ steps @ strategy.inverse()
+    assert strategy.scheduled_errors(rates, momentum) == approx(np.square(cooled).sum(axis=1))
+    assert strategy.scheduled_errors(np.ones(12), momentum) == approx(strategy.errors(momentum))
+    assert strategy.noise_of_sum(rates) == approx(np.linalg.norm(rates @ strategy.inverse()))
+    with pytest.raises(ValueError, match="12 finite numbers"):
+        strategy.scheduled_errors(np.ones(3))
     assert strategy.final_gap == approx(1 / np.linalg.norm(strategy.inverse().sum(axis=0)))
     assert strategy.autocorrelation()[0] == approx(1.0)
     covariance = strategy.inverse() @ strategy.inverse().T

@@ -132,6 +132,17 @@ class CorrelatedStrategy(ABC):
         made = scipy.signal.lfilter([1.0], [1.0, -(1.0 + momentum), momentum], self.inverse(), axis=0)
         return np.asarray(np.square(made).sum(axis=1))
 
+    def scheduled_errors(self, rates: Array, momentum: float = 0.0) -> Array:
+        """The same where the server's learning rate is another one in every round, as in a cooldown: A is not Toeplitz then.
+
+        A[t, s] = Σ_{s<=r<=t} rates[r] momentum^(r-s). The claim does not depend on it.
+        """
+        steps = np.asarray(rates, dtype=np.float64)
+        if steps.shape != (self.rounds,) or not np.isfinite(steps).all():
+            raise ValueError(f"rates must be {self.rounds} finite numbers, a learning rate for every round.")
+        velocity = scipy.signal.lfilter([1.0], [1.0, -momentum], self.inverse(), axis=0)
+        return np.asarray(np.square(np.cumsum(steps[:, None] * velocity, axis=0)).sum(axis=1))
+
     def rms_error(self, momentum: float = 0.0) -> float:
         """Root of the mean squared error over rounds."""
         return float(np.sqrt(self.errors(momentum).mean()))
