@@ -10,6 +10,7 @@ import numpy as np
 
 from coalmine.contracts import Caveat, Description, State
 from coalmine.errors import RunDirectoryError
+from coalmine.mechanisms import Correlated
 from coalmine.runs import RunDirectory
 from coalmine.training.config import Config
 from coalmine.training.federation import Federation
@@ -40,17 +41,16 @@ def kept(directory: RunDirectory, config: Config) -> Config:
 
 def check_state(mechanism: Any, state: State, dim: int) -> None:
     """Whether a checkpoint holds what the strategy of this version remembers: other noise could not be taken back."""
-    strategy, noise = getattr(mechanism, "strategy", None), mechanism.describe().noise
-    if strategy is None or noise is None or not noise.multiplier > 0:
-        return
-    for name, wanted in strategy.init(dim).items():
+    if not isinstance(mechanism, Correlated) or type(mechanism).init is not Correlated.init or not mechanism.noise_multiplier:
+        return  # a class of somebody else remembers what it likes
+    for name, wanted in mechanism.strategy.init(dim).items():
         found = state.get(f"mechanism.noise.{name}")
         if found is None or np.shape(found) != wanted.shape:
-            kept = "none" if found is None else f"{np.shape(found)[0]} vectors"
+            kept = "nothing" if found is None else f"{(*np.shape(found), 1)[0]} vectors"
             raise RunDirectoryError(
-                f"the checkpoint of this run holds {kept} of past noise ({name}) where strategy {strategy.kind!r} of this "
-                f"version of coalmine keeps {wanted.shape[0]}: its noise cannot go on from there. Finish the run with the "
-                "version that its config.toml names, or start a new run."
+                f"the checkpoint of this run holds {kept} of past noise ({name}) where strategy {mechanism.strategy.kind!r} of "
+                f"this version of coalmine keeps {(*wanted.shape, 1)[0]}: its noise cannot go on from there. Finish the run with "
+                "the version that its config.toml names, or start a new run."
             )
 
 
