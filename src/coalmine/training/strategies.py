@@ -49,8 +49,8 @@ def check_state(mechanism: Any, state: State, dim: int) -> None:
             kept = "nothing" if found is None else f"{(*np.shape(found), 1)[0]} vectors"
             raise RunDirectoryError(
                 f"the checkpoint of this run holds {kept} of past noise ({name}) where strategy {mechanism.strategy.kind!r} of "
-                f"this version of coalmine keeps {(*wanted.shape, 1)[0]}: its noise cannot go on from there. Finish the run with "
-                "the version that its config.toml names, or start a new run."
+                f"this version of coalmine keeps {(*wanted.shape, 1)[0]}: its noise cannot go on from there. Finish the run "
+                "with the version that its config.toml names, or start a new run."
             )
 
 
