@@ -12,6 +12,7 @@ from coalmine._random import stream
 from coalmine.audit.conclude import conclude
 from coalmine.contracts import Public, Release, Separation
 from coalmine.mechanisms import AdaptiveCorrelated, AdaptiveGaussian, FixedPointSum
+from coalmine.mechanisms.adaptive import followed
 from coalmine.mechanisms.gaussian import normals
 from coalmine.mechanisms.strategies import Banded, Blt, Given, Independent, Restarted, Toeplitz, Tree
 from coalmine.participation import Separated
@@ -237,12 +238,23 @@ class CountForNothing(AdaptiveCorrelated):
         return self.noise_multiplier
 
 
+@dataclass(frozen=True)
+class BareCount(AdaptiveCorrelated):
+    """The count that the clip norm follows has no noise."""
+
+    def release(self, state, total, public, secret):
+        release, kept = super().release(state, total, public, secret)
+        rates = self.target_quantile, self.clip_learning_rate
+        return release, {**kept, "clip_norm": np.array(followed(total, public, release.denominator, *rates, 0.0, secret))}
+
+
 @pytest.mark.parametrize(
     ("wrong", "changes"),
     [
         (InAbsoluteUnits, ()),
         (InFirstUnits, ("mechanism.clip_norm=0.02",)),
         (CountForNothing, ()),
+        (BareCount, ()),
     ],
 )
 def test_noise_in_wrong_units_is_never_consistent(wrong, changes, one_thread):
