@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class Crafted:
     flags: tuple[str, ...] = ()
     forged: bool = False  # whether the updates were made longer than the client makes them
 
-    @property
+    @cached_property  # a matrix as large as the updates, which every draw of a round asks for
     def directions(self) -> CraftedCanaries:
         """The updates as directions."""
         return CraftedCanaries(self.updates)
