@@ -55,7 +55,7 @@ def test_limits_of_a_hundred_scores() -> None:
 
 
 def test_a_perfect_canary_has_as_many_draws_of_either_kind_as_the_round() -> None:
-    """With 40 and 60 draws more can be shown than with 50 and 50, so that a good canary would seem better than a perfect one."""
+    """With 40 and 60 draws more can be shown than with 50 and 50, and a good canary would seem better than perfect."""
     even, uneven = coalmine.perfect_canary(0.287), coalmine.perfect_canary(0.287, inserted=40)
     assert uneven.ceiling == largest_finite(40, 60, 0.01) > even.ceiling and even.mean < uneven.mean <= uneven.ceiling
     simulations, total = 400, 0.0
