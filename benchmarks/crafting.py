@@ -9,11 +9,12 @@
     statements   bundled digits: null rate, half the noise
     intervals    the same digits: intervals of known others
     null         scores that are wider than the measured noise, or not normal: how often nothing passes for something
+    null_rounds  the same of several measured rounds in one table, all alike or one of them wider
     running      what measured rounds cost in a training, MNIST by writer
     running_large  the same with a convolutional network
     zoo          momentum that is kept between clients, and correct code: 20 audits each
 
-All but `statements`, `intervals`, `null` and `zoo` need the data files (COALMINE_DATA).
+All but `statements`, `intervals`, `null`, `null_rounds` and `zoo` need the data files (COALMINE_DATA).
 """
 
 import json
@@ -34,7 +35,7 @@ from coalmine.scores import Scores
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import read_config
 from coalmine.training.crafted_round import by_law_or_held_out
-from coalmine.training.crafted_run import CraftedRun
+from coalmine.training.crafted_run import CraftedRun, pooled
 from coalmine.training.crafting import design_for, how_of
 from coalmine.training.frozen import Frozen
 from coalmine.training.mock_clients import mock_clients
@@ -251,6 +252,32 @@ def null():
     return found
 
 
+def null_rounds():
+    """Measured rounds of canaries that nobody inserted, in one table; in the last rows one of the rounds is wider."""
+    claimed, found, audits = float(coalmine.gaussian_epsilon(0, 1, 2, 1, DELTA)), {}, 1000
+    alike = [(canaries, rounds, 1.0) for canaries, rounds in ((16, 1), (16, 6), (128, 1), (128, 3))]
+    for canaries, rounds, wide in (*alike, *((128, 3, each) for each in (1.25, 1.5, 2.0, 3.0, 5.0))):
+        above, violated = 0, 0
+        for seed in range(audits):
+            for shift in (0.0, 2.0):
+                tables = [_silent(seed, each, canaries, shift, wide if each == 1 else 1.0) for each in range(rounds)]
+                shown = coalmine.bound_band(pooled(tables), delta=DELTA).epsilon
+                above += shift == 0 and shown > 0
+                violated += shift > 0 and shown > claimed
+        name = f"{rounds} rounds of {canaries} scores" + (f", one {wide:g} times as wide" if wide != 1 else "")
+        found[name] = {"audits": audits, "above zero": above / audits, "above the claim": violated / audits}
+        print(name, found[name], flush=True)
+    return found
+
+
+def _silent(seed, number, canaries, shift, wide):
+    rng = stream(seed, "null of rounds", number, canaries)
+    coins = rng.random(canaries) < 0.5
+    labels = {"canary": np.arange(canaries), "round": np.full(canaries, number), "replicate": np.zeros(canaries, np.int64)}
+    values, law = wide * rng.standard_normal(canaries) + shift * coins, GaussianNull(1.0, directions=20_000)
+    return by_law_or_held_out(Scores(values, coins, labels=labels, assignment="coins", null=law))
+
+
 def running():
     """Processor time of ten rounds with one measured and of ten without, after one round to warm up.
 
@@ -305,7 +332,7 @@ def zoo():
     }
 
 
-ALL = (design, efficiency, sizes, unroll, statements, intervals, null, running, running_large, zoo)
+ALL = (design, efficiency, sizes, unroll, statements, intervals, null, null_rounds, running, running_large, zoo)
 PARTS = {each.__name__: each for each in ALL}
 
 
