@@ -1,6 +1,6 @@
-"""The null of crafted canaries when nothing leaks: law of the measured noise, wider law, or held-out scores, chosen by the scores.
+"""The null of crafted canaries when nothing leaks: law of the measured noise, a wider one, or held-out scores alone.
 
-The choice is made for the table of each measured round, and again for all of them together; what comes out must be a 95 % bound.
+The held-out scores choose, in the table of each measured round and again in all of them together; a bound must stay one.
 """
 
 from dataclasses import replace
