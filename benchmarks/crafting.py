@@ -28,7 +28,8 @@ import numpy as np
 
 import coalmine
 from coalmine._random import stream
-from coalmine.clients import quiet_threads
+from coalmine.clients import Trainer, quiet_threads
+from coalmine.data.dataset import Examples
 from coalmine.mechanisms import Gaussian
 from coalmine.nulls import GaussianNull
 from coalmine.scores import Scores
@@ -124,10 +125,27 @@ def efficiency():
         config, job, state = trained(preset, rounds)
         how = how_of(config, job)
         crafted, seconds = timed(lambda j=job, s=state, h=how, r=rounds: design_for(j, s, r, h, mock_clients(j, h.pool)))
-        row = {"seconds": seconds, "canaries": how.canaries, **medians(crafted)}
+        row = {"seconds": seconds, "canaries": how.canaries, **medians(crafted), "largest_share": _largest_share(crafted)}
+        if preset == "canife-shakespeare":
+            row["cosine_of_random_texts"] = _cosine_of_random_texts(job, state)
         found[f"{preset}, round {rounds}"] = row
         print(preset, rounds, row, flush=True)
     return found
+
+
+def _largest_share(crafted):
+    """Of one layer, of the squared length of an update."""
+    return float(max(crafted.summary()["shares"].values()))
+
+
+def _cosine_of_random_texts(job, state, count=300):
+    """The mean over pairs of texts that nobody designed: near 1 where a model answers nearly the same to all of them."""
+    features = np.asarray(job.data.examples_of(job.data.users[0]).features)
+    known = np.unique(np.concatenate([job.data.examples_of(user).features.ravel() for user in job.data.users[:20]]))
+    rows = known[stream(0, "random texts").integers(known.size, size=(count, features.shape[1] + 1))]
+    updates = Trainer(job.model, job.training).single_updates(state["parameters"], Examples(rows[:, :-1], rows[:, 1:]))
+    unit = updates / np.linalg.norm(updates, axis=1, keepdims=True)
+    return float((unit @ unit.T)[np.triu_indices(count, 1)].mean())
 
 
 def sizes():
