@@ -370,7 +370,13 @@ def crafted_gaps(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     roles = found["canife-figure4-shakespeare"]["shakespeare"]
     by = {row["place"]["panel"]: row["ours"] for row in found["canife-figure3-cifar"]["rows"]}
     stated(0.423 * 1.02 < by["noisy"] < 0.478, "with noise the spread is between ours allowed and theirs")
+    untrained, little, trained = (row["ours"] for row in having(found["canife-figure5"], panel="c")[:-1])
+    stated(little < min(untrained, trained), "the accuracy of the attack falls first")
+    stated(not found["canife-figure5"]["checks"][0]["passed"], "250 steps do not tell every draw")
     return gaps | {
+        "CANIFE_UNTRAINED": f"{untrained:.2f}",
+        "CANIFE_LITTLE": f"{little:.2f}",
+        "CANIFE_TRAINED": f"{trained:.2f}",
         "CANIFE_EARLY": f"{roles[0]['efficiency']:.2f}",
         "CANIFE_LATE": f"{roles[-1]['efficiency']:.2f}",
         "CANIFE_SMALL": f"{by['random']:.3f}",

@@ -25,8 +25,8 @@ def reproduce(ask: Ask) -> PaperResult:
     """All three panels."""
     pools = ask.pick(full=(16, 64), quick=(12, 24))
     steps = ask.pick(full=(50, 250, 1000), quick=(5, 10))
-    shares = ask.pick(full=(0.0, 0.1, 0.3, 1.0), quick=(0.0, 1.0))
-    times, pool = ask.pick(full=3, quick=1), pools[1]
+    shares = ask.pick(full=(0.0, 0.1, 1.0), quick=(0.0, 1.0))
+    times, pool = ask.pick(full=2, quick=1), pools[1]
     here = Where.of(ask, TASK)
     ours = {**OURS, "iterations": ask.pick(full=150, quick=10)}
     starts: Found = repeated(
