@@ -38,7 +38,7 @@ class Crafting:
         temperature: Of "gumbel", from the first step to the last.
         samples: Of "gumbel": texts that are drawn, of which the best is kept.
         specials: Whether special tokens may be in a canary.
-        stop_overlap: The design stops when the others add less than this share of the noise; 0: never.
+        stop_overlap: The design stops when the others add less than this share of the noise, over nearly all canaries; 0: never.
         keep_best: The best step instead of the last.
         undo_learning_rate: Multiplies updates by 1 / learning rate: a forged update.
         unroll: The design looks at all steps that a client takes on a canary, 8 at most; for dense layers.
@@ -59,7 +59,7 @@ class Crafting:
     temperature: tuple[float, float] = (1.0, 0.3)  # of "gumbel", from the first step to the last
     samples: int = 64  # of "gumbel", of which the best is kept
     specials: bool = False  # whether special tokens may be in a canary
-    stop_overlap: float = 0.1  # of the noise: the design stops when the others add less; 0: never
+    stop_overlap: float = 0.1  # of the noise: the design stops when the others add less, over nearly all canaries; 0: never
     keep_best: bool = True
     undo_learning_rate: bool = False  # multiplies the update by 1 / learning rate: a forged update
     unroll: bool = False  # the design looks at all steps that a client takes on a canary
