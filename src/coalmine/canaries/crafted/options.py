@@ -38,7 +38,7 @@ class Crafting:
         temperature: Of "gumbel", from the first step to the last.
         samples: Of "gumbel": texts that are drawn, of which the best is kept.
         specials: Whether special tokens may be in a canary.
-        stop_overlap: The design stops when the others add less than this share of the noise, over nearly all canaries; 0: never.
+        stop_overlap: The design stops when the others add less than this share of the noise (nearly all canaries); 0: never.
         keep_best: The best step instead of the last.
         undo_learning_rate: Multiplies updates by 1 / learning rate: a forged update.
         unroll: The design looks at all steps that a client takes on a canary, 8 at most; for dense layers.
