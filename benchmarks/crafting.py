@@ -274,7 +274,7 @@ def null():
 
 def null_rounds():
     """Measured rounds of canaries that nobody inserted, in one table; in the last rows one of the rounds is wider."""
-    claimed, found, audits = float(coalmine.gaussian_epsilon(0, 1, 2, 1, DELTA)), {}, 300
+    claimed, found, audits = float(coalmine.gaussian_epsilon(0, 1, 2, 1, DELTA)), {}, 1000
     alike = [(canaries, rounds, 1.0) for canaries, rounds in ((16, 1), (16, 6), (128, 1), (128, 3))]
     for canaries, rounds, wide in (*alike, *((128, 3, each) for each in (1.25, 1.5, 2.0, 3.0, 5.0))):
         above, violated = 0, 0

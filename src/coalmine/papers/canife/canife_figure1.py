@@ -55,7 +55,7 @@ def _runs(ask: Ask) -> ResultPart:
         if len(means) > 1:
             rising = means[0] < means[-1]
             checks.append(PaperCheck(f"{family.words}: composed epsilon grows with the accountant's", rising or not ask.full))
-    notes = ("Composed as printed: not a bound. A perfect canary, in the notes, has nearly the same gap.",)
+    notes = ["Composed as printed: not a bound. A perfect canary, in the notes, has nearly the same gap."]
     if ask.full:
-        notes += ("On Shakespeare's roles the training to epsilon 50 alone, which Figures 4 and 6 show as well.",)
+        notes.append("On Shakespeare's roles the training to epsilon 50 alone, which Figures 4 and 6 show as well.")
     return ResultPart(rows, checks, notes)
