@@ -3,17 +3,18 @@
     python benchmarks/crafting.py [PART ...]     # writes benchmarks/results/crafting.json; all parts: about twenty minutes
 
     design       time and overlap of the default design and of the recipe, in one run, on Fashion-MNIST at a trained model
-    efficiency   of the presets canife-writers and canife-shakespeare, at a trained model
+    efficiency   of the presets, at the models that they measure, and of texts at an earlier one
     sizes        time of a step of the design by the size of the model: dense networks, and convolutional ones
     unroll       clients of several local steps: designs by their first gradient, and by all steps
     statements   bundled digits: null rate, half the noise
     intervals    the same digits: intervals of known others
     null         scores that are wider than the measured noise, or not normal: how often nothing passes for something
+    null_rounds  the same of several measured rounds in one table, all alike or one of them wider
     running      what measured rounds cost in a training, MNIST by writer
     running_large  the same with a convolutional network
     zoo          momentum that is kept between clients, and correct code: 20 audits each
 
-All but `statements`, `intervals`, `null` and `zoo` need the data files (COALMINE_DATA).
+All but `statements`, `intervals`, `null`, `null_rounds` and `zoo` need the data files (COALMINE_DATA).
 """
 
 import json
@@ -27,14 +28,15 @@ import numpy as np
 
 import coalmine
 from coalmine._random import stream
-from coalmine.clients import quiet_threads
+from coalmine.clients import Trainer, quiet_threads
+from coalmine.data.dataset import Examples
 from coalmine.mechanisms import Gaussian
 from coalmine.nulls import GaussianNull
 from coalmine.scores import Scores
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.config import read_config
 from coalmine.training.crafted_round import by_law_or_held_out
-from coalmine.training.crafted_run import CraftedRun
+from coalmine.training.crafted_run import CraftedRun, pooled
 from coalmine.training.crafting import design_for, how_of
 from coalmine.training.frozen import Frozen
 from coalmine.training.mock_clients import mock_clients
@@ -114,17 +116,36 @@ def design():
 
 def efficiency():
     found = {}
-    for preset, rounds, changes in (
-        ("canife-fashion", 40, ()),
-        ("canife-writers", 20, ()),
-        ("canife-shakespeare", 4, ("crafting.canaries=4",)),
+    for preset, rounds in (
+        ("canife-fashion", 100),
+        ("canife-writers", 20),
+        ("canife-shakespeare", 4),
+        ("canife-shakespeare", 10),
     ):
-        config, job, state = trained(preset, rounds, *changes)
+        config, job, state = trained(preset, rounds)
         how = how_of(config, job)
         crafted, seconds = timed(lambda j=job, s=state, h=how, r=rounds: design_for(j, s, r, h, mock_clients(j, h.pool)))
-        found[preset] = {"seconds": seconds, "canaries": how.canaries, "round": rounds, **medians(crafted)}
-        print(preset, found[preset], flush=True)
+        row = {"seconds": seconds, "canaries": how.canaries, **medians(crafted), "largest_share": _largest_share(crafted)}
+        if preset == "canife-shakespeare":
+            row["cosine_of_random_texts"] = _cosine_of_random_texts(job, state)
+        found[f"{preset}, round {rounds}"] = row
+        print(preset, rounds, row, flush=True)
     return found
+
+
+def _largest_share(crafted):
+    """Of one layer, of the squared length of an update."""
+    return float(max(crafted.summary()["shares"].values()))
+
+
+def _cosine_of_random_texts(job, state, count=300):
+    """The mean over pairs of texts that nobody designed: near 1 where a model answers nearly the same to all of them."""
+    features = np.asarray(job.data.examples_of(job.data.users[0]).features)
+    known = np.unique(np.concatenate([job.data.examples_of(user).features.ravel() for user in job.data.users[:20]]))
+    rows = known[stream(0, "random texts").integers(known.size, size=(count, features.shape[1] + 1))]
+    updates = Trainer(job.model, job.training).single_updates(state["parameters"], Examples(rows[:, :-1], rows[:, 1:]))
+    unit = updates / np.linalg.norm(updates, axis=1, keepdims=True)
+    return float((unit @ unit.T)[np.triu_indices(count, 1)].mean())
 
 
 def sizes():
@@ -251,14 +272,44 @@ def null():
     return found
 
 
+def null_rounds():
+    """Measured rounds of canaries that nobody inserted, in one table; in the last rows one of the rounds is wider."""
+    claimed, found, audits = float(coalmine.gaussian_epsilon(0, 1, 2, 1, DELTA)), {}, 1000
+    alike = [(canaries, rounds, 1.0) for canaries, rounds in ((16, 1), (16, 6), (128, 1), (128, 3))]
+    for canaries, rounds, wide in (*alike, *((128, 3, each) for each in (1.25, 1.5, 2.0, 3.0, 5.0))):
+        above, violated = 0, 0
+        for seed in range(audits):
+            for shift in (0.0, 2.0):
+                tables = [_silent(seed, each, canaries, shift, wide if each == 1 else 1.0) for each in range(rounds)]
+                shown = coalmine.bound_band(pooled(tables), delta=DELTA).epsilon
+                above += shift == 0 and shown > 0
+                violated += shift > 0 and shown > claimed
+        name = f"{rounds} rounds of {canaries} scores" + (f", one {wide:g} times as wide" if wide != 1 else "")
+        found[name] = {"audits": audits, "above zero": above / audits, "above the claim": violated / audits}
+        print(name, found[name], flush=True)
+    return found
+
+
+def _silent(seed, number, canaries, shift, wide):
+    rng = stream(seed, "null of rounds", number, canaries)
+    coins = rng.random(canaries) < 0.5
+    labels = {"canary": np.arange(canaries), "round": np.full(canaries, number), "replicate": np.zeros(canaries, np.int64)}
+    values, law = wide * rng.standard_normal(canaries) + shift * coins, GaussianNull(1.0, directions=20_000)
+    return by_law_or_held_out(Scores(values, coins, labels=labels, assignment="coins", null=law))
+
+
 def running():
     """Processor time of ten rounds with one measured and of ten without, after one round to warm up.
 
-    By canaries, mock clients and steps of the design: canife-writers with its dense network, whose rounds are short.
+    By canaries, mock clients and steps of the design: canife-writers with its dense network, whose rounds are short. Short
+    designs are the median of three times.
     """
-    cases = [(16, 16, 20), (16, 64, 50), (32, 64, 250), (128, 64, 250)]
+    cases, found = [(16, 16, 10), (16, 16, 20), (16, 64, 50), (32, 64, 250), (128, 64, 250)], {}
     _ten_rounds(*cases[0], ())  # torch warms up
-    return {f"{each[0]} canaries, {each[1]} mock clients, {each[2]} steps": _ten_rounds(*each, ()) for each in cases}
+    for each in cases:
+        times = sorted((_ten_rounds(*each, ()) for _ in range(3 if each[2] < 250 else 1)), key=lambda row: row["more"])
+        found[f"{each[0]} canaries, {each[1]} mock clients, {each[2]} steps"] = times[len(times) // 2]
+    return found
 
 
 def running_large():
@@ -305,7 +356,7 @@ def zoo():
     }
 
 
-ALL = (design, efficiency, sizes, unroll, statements, intervals, null, running, running_large, zoo)
+ALL = (design, efficiency, sizes, unroll, statements, intervals, null, null_rounds, running, running_large, zoo)
 PARTS = {each.__name__: each for each in ALL}
 
 

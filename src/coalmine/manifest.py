@@ -28,6 +28,9 @@ _FILES = (
     "training.json",
     "inference.json",
     "campaign.json",
+    "model-*.safetensors",
+    "crafted-*.json",
+    "crafted-*.npz",
     *(f"reference/{name}" for name in _RUN),
     f"run-*/{FILE}",
 )
@@ -107,6 +110,11 @@ def digest(path: Path) -> str | None:
     """The digest of a directory's manifest; None without one."""
     file = path / FILE
     return _hash(file) if file.is_file() else None
+
+
+def fingerprints(path: Path) -> dict[str, str]:
+    """By name, what the manifest of a directory says of its files; {} without one."""
+    return _read(path / FILE) or {}
 
 
 def compare(path: str | Path) -> Checked:

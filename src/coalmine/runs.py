@@ -15,8 +15,7 @@
 What is appended comes first, then the checkpoint, written aside and renamed: it says how much of the appended files counts.
 After a kill, what was appended beyond that is cut off. So a kill loses the current round at most, and going on gives the same
 bits as never having stopped. The checkpoint has fingerprints of all that a run goes on from, itself and the configuration
-included; they are looked at before anything is changed. Nothing here is pickled, and nothing but `secret.json` holds the secret
-seed.
+included; they are looked at before anything is changed. Nothing is pickled; the secret seed is in `secret.json` alone.
 """
 
 from __future__ import annotations
@@ -95,7 +94,9 @@ class RunDirectory:
         if not run.path.is_dir():
             raise RunDirectoryError(f"there is no run directory {str(path)!r}; `coalmine run --out` makes one.")
         if not (run.path / _CONFIG).is_file():
-            raise RunDirectoryError(f"{str(path)!r} is not a run directory: it has no {_CONFIG}. Start again with a new --out.")
+            raise RunDirectoryError(
+                f"{str(path)!r} is not a run directory: it has no {_CONFIG}. Name one that `coalmine run` made."
+            )
         return run
 
     def make_absolute(self) -> Path:
@@ -186,6 +187,11 @@ class RunDirectory:
         self._logs = logs
         return about["rounds"], state
 
+    def look(self) -> tuple[int, State]:
+        """The same for a reader, who changes no file: another process may be training."""
+        about, state = self._read_checkpoint()
+        return about["rounds"], state
+
     def rows(self, name: str) -> Array:
         """All rows of a log, read from the file as they are needed: a long run has more of them than memory."""
         return np.asarray(np.memmap(self.path / _rows(name), "<f8", "r").reshape(-1, self._logs[_rows(name)].width))
@@ -226,10 +232,7 @@ class RunDirectory:
     def _empty(self) -> None:
         """Remove what was made and not begun."""
         for path in self.path.iterdir() if self.path.is_dir() else ():
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _write(self, name: str, *data: Any) -> None:
         path = self.path / name
@@ -237,8 +240,7 @@ class RunDirectory:
         path.parent.mkdir(exist_ok=True)
         try:
             with aside.open("wb") as file:
-                for part in data:
-                    file.write(part)
+                file.writelines(data)
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(path)

@@ -54,6 +54,20 @@ def test_limits_of_a_hundred_scores() -> None:
     assert whole.flags[0].code == "not-a-bound"
 
 
+def test_a_perfect_canary_has_as_many_draws_of_either_kind_as_the_round() -> None:
+    """With 40 and 60 draws more can be shown than with 50 and 50, and a good canary would seem better than perfect."""
+    even, uneven = coalmine.perfect_canary(0.287), coalmine.perfect_canary(0.287, inserted=40)
+    assert uneven.ceiling == largest_finite(40, 60, 0.01) > even.ceiling and even.mean < uneven.mean <= uneven.ceiling
+    simulations, total = 400, 0.0
+    for seed in range(simulations):
+        values = 0.287 * stream(seed, "forty of a hundred").standard_normal(100) + (np.arange(100) < 40)
+        total += coalmine.estimate_round_canife(coalmine.Scores.of(values[:40], values[40:])).details["capped"]
+    error = math.hypot(uneven.std / simulations**0.5, uneven.std / 2000**0.5)
+    assert total / simulations == pytest.approx(uneven.mean, abs=5 * error)  # 5 standard errors
+    with pytest.raises(ValueError, match="no draw without"):
+        coalmine.perfect_canary(0.287, draws=10, inserted=10)
+
+
 def test_estimate_by_hand() -> None:
     # thresholds with errors of both kinds: 0.5 (1 of 4 missed, 1 of 4 alarms) is the best
     found = coalmine.estimate_round_canife(coalmine.Scores.of([0.2, 0.6, 0.7, 0.8], [0.0, 0.1, 0.15, 0.5]), delta=0.1)

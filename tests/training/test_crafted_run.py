@@ -2,11 +2,13 @@
 
 import json
 import re
+import shutil
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 from scipy import stats
 
 import coalmine
@@ -33,7 +35,13 @@ from coalmine.zoo._kept import KeepingFederation
 
 FALSE_ALARM = 1e-6
 SMALL = ["participation.rounds=4", "participation.epochs=1", "run.workers=1", "run.evaluate_every=0", "crafting.every=2"]
-SMALL += ["crafting.pool=20", "crafting.canaries=16", "crafting.draws=2", "crafting.options={iterations=20}"]
+SMALL += [
+    "run.keep_every=3",
+    "crafting.pool=20",
+    "crafting.canaries=16",
+    "crafting.draws=2",
+    "crafting.options={iterations=20}",
+]
 
 
 def config(*changes, preset="tiny"):
@@ -298,6 +306,35 @@ def test_few_canaries_get_more_draws_and_no_infinite_epsilon_is_printed(finished
     words = in_words(shown)
     assert "no error among the scores" in words and "capped at epsilon 1.87" in words and "epsilon 9.100 of the whole" in words
     assert re.search(r"\binf", words) is None
+
+
+def test_craft_only_reads_so_that_another_process_may_be_training(finished, tmp_path):
+    """What a trainer appended before its checkpoint is not cut off."""
+    live = tmp_path / "live"
+    shutil.copytree(finished["frozen"][1], live)
+    with (live / "events.jsonl").open("ab") as file:
+        file.write(b'{"round": 4}\n')
+    before = {path: path.read_bytes() for path in sorted(live.rglob("*")) if path.is_file()}
+    said: list[str] = []
+    assert craft(live, number=3, canaries=16, say=said.append)["round"] == 3
+    assert {path: path.read_bytes() for path in sorted(live.rglob("*")) if path.is_file()} == before
+    assert said == ["designing 16 canaries for the model before round 3, then 2 draws of that round"]
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_kept_model_that_is_not_what_the_run_wrote(sealed, finished, tmp_path):
+    hurt = tmp_path / "hurt"
+    shutil.copytree(finished["frozen"][1], hurt)
+    files = json.loads((hurt / "manifest.json").read_text())["files"]
+    assert {"model-000003.safetensors", "crafted-000002.npz", "crafted-000004.json"} <= set(files)
+    kept = load((hurt / "model-000003.safetensors").read_bytes())
+    if sealed:  # a whole model, and another one
+        (hurt / "model-000003.safetensors").write_bytes(save({**kept, "parameters": 2 * kept["parameters"]}))
+    else:  # half of one, of a run that was not finished
+        (hurt / "model-000003.safetensors").write_bytes((hurt / "model-000003.safetensors").read_bytes()[:200])
+        (hurt / "manifest.json").unlink()
+    with pytest.raises(coalmine.errors.RunDirectoryError, match="model-000003"):
+        craft(hurt, number=3, canaries=16)
 
 
 def test_a_run_says_no_infinite_epsilon_either(finished):

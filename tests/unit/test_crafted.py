@@ -200,3 +200,14 @@ def test_options_are_checked():
         coalmine.Crafting(loss="logg")
     with pytest.raises(ValueError, match="box"):
         coalmine.Crafting(box=(1, 0))
+    for one_number in ({"box": 3}, {"temperature": 3}):
+        with pytest.raises(ValueError, match=f"{next(iter(one_number))}=3 is not allowed"):
+            coalmine.Crafting(**one_number)
+
+
+def test_what_cannot_be_designed_for_is_refused():
+    about = {"count": 1, "clip_norm": 0.5, "noise_multiplier": 0.5, "cohort_size": 10, "streams": partial(stream, 7, "test")}
+    with pytest.raises(NonFiniteError, match="diverged"):
+        coalmine.design_canaries(MODEL, np.nan * PARAMETERS, ONE_STEP, clients(8), **about)
+    with pytest.raises(ValueError, match="Crafting"):
+        coalmine.design_canaries(MODEL, PARAMETERS, ONE_STEP, clients(8), options={"loss": "log"}, **about)

@@ -26,7 +26,7 @@ def craft(
     from coalmine.training.crafted_words import in_words
     from coalmine.training.crafting import craft as measure
 
-    found = measure(directory, number=number, canaries=canaries)
+    found = measure(directory, number=number, canaries=canaries, say=lambda text: typer.echo(text, err=True))
     typer.echo(json.dumps(plain(found), indent=2, sort_keys=True) if as_json else in_words(found))
     if found["violated"]:
         raise typer.Exit(VIOLATED)

@@ -134,9 +134,18 @@ class Perfect:
 
 
 def perfect_canary(
-    noise_multiplier: float, *, draws: int = 100, delta: float | None = None, simulations: int = SIMULATED, seed: int = 0
+    noise_multiplier: float,
+    *,
+    draws: int = 100,
+    inserted: int | None = None,
+    delta: float | None = None,
+    simulations: int = SIMULATED,
+    seed: int = 0,
 ) -> Perfect:
-    """What a perfect canary would show by the paper's estimator: scores N(0, sigma²) against N(1, sigma²), half of each.
+    """What a perfect canary would show by the paper's estimator: scores N(0, sigma²) against N(1, sigma²).
+
+    Half of the draws have the canary, unless `inserted` says how many: coins rarely fall evenly, and with uneven numbers the
+    printed maximum over two ratios can be larger.
 
     >>> shown = perfect_canary(0.321)                # Sent140 at epsilon = 50: one round has epsilon 18.7 by Rényi orders
     >>> round(shown.mean, 1), round(shown.ceiling, 2)
@@ -145,6 +154,7 @@ def perfect_canary(
     Args:
         noise_multiplier: Of the round.
         draws: Scores.
+        inserted: Scores with the canary; None: half of them.
         delta: None: 1/draws.
         simulations: Repetitions.
         seed: Of the simulation.
@@ -154,8 +164,11 @@ def perfect_canary(
     """
     noise = _validate.positive("noise_multiplier", noise_multiplier)
     draws = _validate.whole("draws", draws, least=4)
+    inserted = draws // 2 if inserted is None else _validate.whole("inserted", inserted, least=1)
+    if not inserted < draws:
+        raise ValueError(f"inserted={inserted} of draws={draws} leaves no draw without the canary: both kinds are needed.")
     delta = _validate.delta(1 / draws if delta is None else delta)
-    return _perfect(noise, draws, delta, _validate.whole("simulations", simulations, least=2), seed)
+    return _perfect(noise, draws, inserted, delta, _validate.whole("simulations", simulations, least=2), seed)
 
 
 def bound_rounds(scores: Scores, *, delta: float, confidence: float = 0.95) -> dict[int, LowerBound]:
@@ -268,12 +281,11 @@ def _null(inserted: int, held_out: int, delta: float, chosen: bool) -> Array:
 
 
 @lru_cache(maxsize=256)
-def _perfect(noise: float, draws: int, delta: float, simulations: int, seed: int) -> Perfect:
-    half = draws // 2
+def _perfect(noise: float, draws: int, inserted: int, delta: float, simulations: int, seed: int) -> Perfect:
     values = stream(seed, "perfect canary", draws).standard_normal((simulations, draws)) * noise
-    values[:, :half] += 1.0
-    found, accuracy = _simulated(values, half, delta)
-    ceiling = largest_finite(half, draws - half, delta)
+    values[:, :inserted] += 1.0
+    found, accuracy = _simulated(values, inserted, delta)
+    ceiling = largest_finite(inserted, draws - inserted, delta)
     capped = np.minimum(found, ceiling)
     low, high = np.quantile(capped, [0.025, 0.975])
     return Perfect(

@@ -40,8 +40,8 @@ def _plates(crafted: Numbers, own: float) -> Iterator[Plate]:
     said = ""
     if perfect is not None:
         said = (
-            f" The paper's estimator (at delta 1/n, no bound) shows {printed_words(last['printed'])}; "
-            f"a perfect canary would show {_text(perfect['epsilon'])} by this estimator."
+            f" In the last of them the paper's estimator (at delta 1/n, no bound) shows {printed_words(last['printed'])}; "
+            f"a perfect canary would show {_text(perfect['epsilon'])} by this estimator, with as many draws of either kind."
         )
     yield (
         "crafted-rounds",
@@ -144,9 +144,11 @@ def _by_round(points: Sequence[Mapping[str, float]]) -> Drawing:
         _marks(axes, points, "about", "o", BLUE, "about")
         _marks(axes, points, "bound", "^", GREEN, "at least")
         _marks(axes, points, "printed", "x", MUTED, _PRINTED)
-        perfect = [point["perfect"] for point in points if "perfect" in point]
-        if perfect:
-            axes.axhline(perfect[-1], color=MUTED, linewidth=0.8, label="perfect canary, as printed")
+        perfect = [(point["round"], point["perfect"]) for point in points if "perfect" in point]
+        if len(perfect) == 1:
+            axes.axhline(perfect[0][1], color=MUTED, linewidth=0.8, label="perfect canary, as printed")
+        elif perfect:
+            axes.plot(*zip(*perfect, strict=True), color=MUTED, linewidth=0.8, label="perfect canary, as printed")
         axes.set_ylim(bottom=0)
         if len(points) == 1:
             axes.set_xlim(rounds[0] - 1, rounds[0] + 1)
@@ -186,7 +188,7 @@ def _design(rounds: Sequence[tuple[int, Numbers]]) -> Drawing:
                 [(name, float(last[name])) for name in ("reach", "overlap", "efficiency", "health")], "", {"health": MUTED}
             )
         figure, (axes,) = drawing(WIDTH, HEIGHT)
-        for name, colour in (("efficiency", BLUE), ("reach", GREEN), ("overlap", ORANGE), ("health", MUTED)):
+        for name, colour in (("health", MUTED), ("reach", GREEN), ("overlap", ORANGE), ("efficiency", BLUE)):
             values = [(number, float(each[name])) for number, each in rounds]
             axes.plot(*zip(*values, strict=True), "o-", color=colour, markersize=3.2, linewidth=1.0, label=name)
         axes.set_ylim(bottom=0)

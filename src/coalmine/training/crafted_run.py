@@ -125,7 +125,7 @@ class CraftedRun:
         if not tables:
             return []
         privacy = self.config.privacy
-        return [Statement(_pooled(tables), one_round_claim(self.job, delta=privacy.delta, unit=privacy.unit))]
+        return [Statement(pooled(tables), one_round_claim(self.job, delta=privacy.delta, unit=privacy.unit))]
 
     def summary(self) -> dict[str, Any]:
         """What the measured rounds state, for the result: {} without any."""
@@ -177,20 +177,26 @@ def _name(number: int, kind: str) -> str:
     return f"crafted-{number:06d}.{kind}"
 
 
-def _pooled(tables: list[Scores]) -> Scores:
-    """One table of all measured rounds; the widest of their laws counts, and the fewest directions."""
-    labels = {name: np.concatenate([each.labels[name] for each in tables]) for name in tables[0].labels}
-    known = all(each.null is not None for each in tables)
-    laws: list[Any] = [each.null for each in tables]
-    null = GaussianNull(max(each.spread for each in laws), directions=min(each.directions for each in laws)) if known else None
-    found = replace(
+def pooled(tables: list[Scores]) -> Scores:
+    """One table of all measured rounds, each in standard deviations of its own law.
+
+    A round whose held-out scores are wider than the noise beside its canaries has a law of its own. One law for all, even the
+    widest, would be wrong for the others: their inserted scores would seem to lie too near to the middle.
+    """
+    together = replace(
         tables[0],
         value=np.concatenate([each.value for each in tables]),
         inserted=np.concatenate([each.inserted for each in tables]),
-        labels=labels,
-        null=null,
+        labels={name: np.concatenate([each.labels[name] for each in tables]) for name in tables[0].labels},
+        null=None,
     )
-    return by_law_or_held_out(found)
+    laws: list[Any] = [each.null for each in tables]
+    if any(law is None for law in laws):
+        return together
+    values = np.concatenate([each.value / law.spread for each, law in zip(tables, laws, strict=True)])
+    alike = replace(together, value=values, null=GaussianNull(1.0, directions=min(law.directions for law in laws)))
+    found = by_law_or_held_out(alike)
+    return together if found.null is None else found  # the scale of a table must not depend on its held-out scores then
 
 
 def _shown(found: MeasuredRound, config: Config) -> Mapping[str, Any]:

@@ -112,11 +112,12 @@ class MeasuredRound:
 
     def _printed(self) -> dict[str, Any]:
         """The paper's number of this round, and what it would be of a perfect canary."""
-        n = int(self.scores.value.size)
-        if not 0 < int(self.scores.inserted.sum()) < n or n < 4:
+        n, inserted = int(self.scores.value.size), int(self.scores.inserted.sum())
+        if not 0 < inserted < n or n < 4:
             return {"note": "one coin came up for all draws: the paper's estimator has no value"}
         shown = estimate_round_canife(self.scores, confidence=self.confidence, as_published=self.as_published)
-        perfect = perfect_canary(self.stated_noise, draws=n, simulations=max(2, min(SIMULATED, 4_000_000 // n)))
+        simulations = max(2, min(SIMULATED, 4_000_000 // n))
+        perfect = perfect_canary(self.stated_noise, draws=n, inserted=inserted, simulations=simulations)
         found = {
             "epsilon": shown.epsilon, "low": shown.low, "high": shown.high, "delta": shown.delta, "note": NOT_A_BOUND,
             "ceiling": perfect.ceiling, "capped": shown.details["capped"], "as_published": self.as_published,

@@ -6,7 +6,9 @@ Everything here is a function of the state before the round and of the seeds; th
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from coalmine import _validate
+from coalmine import _validate, manifest
 from coalmine.audit.statements import Measured as Statement
 from coalmine.canaries.crafted.design import Crafted, design_canaries
 from coalmine.canaries.crafted.likelihood import along
@@ -161,17 +163,23 @@ def keep_model(directory: RunDirectory, every: int, number: int, state: State) -
         directory.write(f"model-{number:06d}.safetensors", save(kept))
 
 
-def craft(path: str | Path, *, number: int | None = None, canaries: int | None = None) -> dict[str, Any]:
+def craft(
+    path: str | Path,
+    *,
+    number: int | None = None,
+    canaries: int | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
     """Craft canaries for the model before round `number` of a run and measure them, without training it again.
 
     The model is the last checkpoint, or one that `run.keep_every` kept. Fewer scores than a run would accept show no epsilon:
-    a few canaries get more draws.
+    a few canaries get more draws. `say` hears what is done, which may take minutes. The run's files are only read.
     """
     quiet_threads()
     directory = RunDirectory.open(path)
     config = parse_config(directory.config, where=f"{path}/config.toml", quiet=True)
     job = federation(config, load_task(config), directory.secret_seed)
-    done, state = directory.load()
+    done, state = directory.look()
     if not state:
         raise RunDirectoryError(f"{str(path)!r} has no finished round, and so no model to craft canaries for. Resume it first.")
     if number is not None and number != done:
@@ -182,7 +190,10 @@ def craft(path: str | Path, *, number: int | None = None, canaries: int | None =
     if how.others == "unknown" and how.canaries > 1:
         how = replace(how, others="known", score="inner-product")
     asked_draws, how = how.draws, replace(how, draws=max(how.draws, math.ceil(LEAST_SCORES / how.canaries)))
-    found = measured_round(config, job, state, done if number is None else number, how).statements()
+    place = done if number is None else number
+    many = "1 canary" if how.canaries == 1 else f"{how.canaries:,} canaries"
+    say(f"designing {many} for the model before round {place}, then {how.draws} draws of that round")
+    found = measured_round(config, job, state, place, how).statements()
     privacy, asked = config.privacy, config.crafting
     about: dict[str, Any] = {
         "delta": privacy.delta,
@@ -207,6 +218,7 @@ def measured_round(
 
 
 def _kept(directory: RunDirectory, number: int, done: int) -> State:
+    from safetensors import SafetensorError
     from safetensors.numpy import load
 
     path = directory.path / f"model-{number:06d}.safetensors"
@@ -217,4 +229,10 @@ def _kept(directory: RunDirectory, number: int, done: int) -> State:
             f"the model before round {number} was not kept; there are those before {there}. "
             "Train with run.keep_every to keep more."
         )
-    return dict(load(path.read_bytes()))
+    data, written = path.read_bytes(), manifest.fingerprints(directory.path).get(path.name)
+    try:
+        if written not in (None, hashlib.sha256(data).hexdigest()):
+            raise ValueError
+        return dict(load(data))
+    except (SafetensorError, ValueError):
+        raise directory.damaged(path.name, "Put back an intact copy, or craft for another round.") from None

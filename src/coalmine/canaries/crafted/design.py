@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from coalmine.canaries.crafted.options import Crafting
 from coalmine.canaries.crafted.vectors import CraftedCanaries
 from coalmine.contracts import Array, Streams, Vector
 from coalmine.data.dataset import Examples
-from coalmine.errors import AuditError
+from coalmine.errors import AuditError, NonFiniteError
 
 if TYPE_CHECKING:
     from coalmine.clients import LocalTraining, Trainer
@@ -55,7 +56,7 @@ class Crafted:
     flags: tuple[str, ...] = ()
     forged: bool = False  # whether the updates were made longer than the client makes them
 
-    @property
+    @cached_property  # a matrix as large as the updates, which every draw of a round asks for
     def directions(self) -> CraftedCanaries:
         """The updates as directions."""
         return CraftedCanaries(self.updates)
@@ -109,6 +110,10 @@ def design_canaries(
     count = _validate.whole("count", count, least=1)
     clip_norm, noise = _validate.clip_norm(clip_norm), _validate.non_negative("noise_multiplier", noise_multiplier)
     cohort = _validate.positive("cohort_size", cohort_size)
+    if not np.isfinite(parameters).all():
+        raise NonFiniteError("parameters contain NaN or infinity: no canary can be designed for a model that diverged.")
+    if not isinstance(options, Crafting | None):
+        raise ValueError(f"options={options!r} is not allowed: coalmine.Crafting(...) holds the choices of a design.")
     pool = [client for client in pool if len(client)]
     if not held_out:
         pool, held_out = [each for place, each in enumerate(pool) if place % _JUDGES], pool[::_JUDGES]

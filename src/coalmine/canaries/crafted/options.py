@@ -38,7 +38,7 @@ class Crafting:
         temperature: Of "gumbel", from the first step to the last.
         samples: Of "gumbel": texts that are drawn, of which the best is kept.
         specials: Whether special tokens may be in a canary.
-        stop_overlap: The design stops when the others add less than this share of the noise; 0: never.
+        stop_overlap: The design stops when the others add less than this share of the noise (nearly all canaries); 0: never.
         keep_best: The best step instead of the last.
         undo_learning_rate: Multiplies updates by 1 / learning rate: a forged update.
         unroll: The design looks at all steps that a client takes on a canary, 8 at most; for dense layers.
@@ -59,7 +59,7 @@ class Crafting:
     temperature: tuple[float, float] = (1.0, 0.3)  # of "gumbel", from the first step to the last
     samples: int = 64  # of "gumbel", of which the best is kept
     specials: bool = False  # whether special tokens may be in a canary
-    stop_overlap: float = 0.1  # of the noise: the design stops when the others add less; 0: never
+    stop_overlap: float = 0.1  # of the noise: the design stops when the others add less, over nearly all canaries; 0: never
     keep_best: bool = True
     undo_learning_rate: bool = False  # multiplies the update by 1 / learning rate: a forged update
     unroll: bool = False  # the design looks at all steps that a client takes on a canary
@@ -80,10 +80,10 @@ class Crafting:
         for name in ("iterations", "minibatch"):
             if getattr(self, name) is not None:
                 _validate.whole(name, getattr(self, name), least=1)
-        if self.box is not None and not self.box[0] < self.box[1]:
+        if self.box is not None and not (_is_pair(self.box) and self.box[0] < self.box[1]):
             raise ValueError(f"box={self.box!r} is not allowed: it must be (smallest, largest).")
-        if not min(self.temperature) > 0:
-            raise ValueError(f"temperature={self.temperature!r} is not allowed: both numbers must be above 0.")
+        if not (_is_pair(self.temperature) and min(self.temperature) > 0):
+            raise ValueError(f"temperature={self.temperature!r} is not allowed: two numbers above 0 are needed, (first, last).")
 
     def resolved(self, *, text: bool = False, cohort_size: int | None = None) -> Crafting:
         """These options, or with `as_published` the recipe of the published code in their place."""
@@ -122,3 +122,8 @@ class Crafting:
         if self.loss == "printed":
             found.append("the printed loss falls with the length of the gradient, so that canaries collapse")
         return tuple(found)
+
+
+def _is_pair(value: object) -> bool:
+    """Whether this is two numbers; a configuration has a list, which is taken too."""
+    return isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(each, int | float) for each in value)

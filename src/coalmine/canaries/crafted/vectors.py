@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,12 @@ class CraftedCanaries:
         if not (np.isfinite(self.lengths).all() and (self.lengths > 0).all()):
             raise NonFiniteError("an update of a crafted canary is zero or not finite; it has no direction.")
         self._units: NDArray[np.float32] = (rows / self.lengths[:, None]).astype(np.float32)
+
+    @cached_property
+    def gram(self) -> Array:
+        """The cosines of the directions with each other; canaries² × parameters operations, and not all callers need it."""
         units = self._units.astype(np.float64)
-        self.gram: Array = np.einsum("ik,jk->ij", units, units)
+        return np.asarray(np.einsum("ik,jk->ij", units, units))
 
     @property
     def dim(self) -> int:

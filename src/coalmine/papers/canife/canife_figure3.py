@@ -11,12 +11,13 @@ from typing import Any
 
 from coalmine.papers.canife.attack import OURS, PAPERS, Attack, Outcome, mean_of, repeated
 from coalmine.papers.canife.drawings import Line, histograms, lines
-from coalmine.papers.canife.grounds import RECIPES, Where
+from coalmine.papers.canife.grounds import RECIPES, Where, ground
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, ResultPart, RowVerdict
 
 COHORT, NOISE = 64, 0.423
 SPREAD, NOISY_SPREAD = 0.006, 0.478
+RESNET18 = 11_177_538  # parameters, by appendix B of the paper
 _NEAR = 1.02  # of the noise: how wide scores may be
 TASKS = ("fashion", "cifar")
 
@@ -66,6 +67,10 @@ def _judged(ask: Ask, task: str, found: dict[Any, list[Outcome]]) -> ResultPart:
         verdict: RowVerdict = "same shape" if mean <= SPREAD else "differs"
         rows.append(PaperRow(f"{words}, {text}, spread", f"{SPREAD}", mean, error or None, verdict,
                              f"health {mean_of(found[key], 'health')[0]:.4f}", {"task": task, "panel": key}))  # fmt: skip
+    random, most = _random_direction(Where.of(ask, task)), math.sqrt(COHORT / RESNET18)
+    note = f"sqrt(cohort / parameters) times the clients' length; {most:.4f} at most for the paper's ResNet18"
+    rows.append(PaperRow(f"{words}, a: no noise, a random direction, spread", "", random, note=note,
+                         place={"task": task, "panel": "random"}))  # fmt: skip
     mean, error = mean_of(found["noisy"], "spread")
     overlap, _ = mean_of(found["noisy"], "overlap")
     predicted = math.hypot(NOISE, overlap)
@@ -88,6 +93,13 @@ def _judged(ask: Ask, task: str, found: dict[Any, list[Outcome]]) -> ResultPart:
     about = {f"{task}_accuracy": round(found["silent"][0]["model_accuracy"], 3), f"{task}_steps": Where.of(ask, task).steps}
     note = "c: without noise, one attack for each number; cohorts are drawn with replacement, as from many clients."
     return ResultPart(rows, (check,), (note,), about)
+
+
+def _random_direction(where: Where) -> float:
+    """What the others add to a score along a direction that nobody chose, in clip norms."""
+    here = ground(where)
+    squares = [float(row @ row) for block in here._blocks(here.others) for row in block]
+    return math.sqrt(COHORT * sum(squares) / len(squares) / here.job.model.dim)
 
 
 def _picture(found: dict[Any, list[Outcome]]) -> Any:

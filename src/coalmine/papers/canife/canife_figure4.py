@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from coalmine.accounting.rounds import one_round_epsilon
-from coalmine.estimators.composed import Perfect, perfect_canary
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.papers.canife.attack import Outcome, mean_of
 from coalmine.papers.canife.drawings import Line, lines
 from coalmine.papers.canife.families import FAMILIES, noises
-from coalmine.papers.canife.monitoring import Monitored, monitor
-from coalmine.papers.canife.tasks import DELTA, DRAWS, LEAST_GAP, MOST_GAP
+from coalmine.papers.canife.monitoring import Monitored, mean_perfect, monitor
+from coalmine.papers.canife.tasks import DELTA, LEAST_GAP, MOST_GAP
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, ResultPart, RowVerdict
 from coalmine.papers.kit.rules import RISK
@@ -48,7 +47,7 @@ def _measured(ask: Ask, family: Monitored) -> tuple[float, list[Outcome]]:
 
 def judged(family: Monitored, noise: float, rounds: list[Outcome]) -> ResultPart:
     """The rows of one training."""
-    theory, perfect = one_round_epsilon(noise, DELTA), perfect_canary(noise, draws=DRAWS)
+    theory, (perfect, varies, most) = one_round_epsilon(noise, DELTA), mean_perfect(noise, rounds)
     mean, _ = mean_of(rounds, "epsilon")
     spread = float(np.std([each["epsilon"] for each in rounds], ddof=1)) if len(rounds) > 1 else 0.0
     gap, place = theory / mean, {"task": family.key}
@@ -59,10 +58,10 @@ def judged(family: Monitored, noise: float, rounds: list[Outcome]) -> ResultPart
         PaperRow(f"{family.words}, one round", "", mean, spread, None,
                  f"noise {noise:g}, {len(rounds)} rounds; at a threshold from mock rounds {calibrated:.2f}",
                  {**place, "column": "round"}),
-        PaperRow(f"{family.words}, one round, perfect canary", "", perfect.mean, perfect.std, None,
-                 f"at most {perfect.ceiling:.2f} with 50 scores of each kind", {**place, "column": "perfect"}),
+        PaperRow(f"{family.words}, one round, perfect canary", "", perfect, varies, None,
+                 f"at most {most:.2f} with so many scores of each kind", {**place, "column": "perfect"}),
         PaperRow(f"{family.words}, gap to the theoretical {theory:.1f}", "4 - 5", gap, None, verdict,
-                 f"perfect canary {theory / perfect.mean:.1f}", {**place, "column": "gap"}),
+                 f"perfect canary {theory / perfect:.1f}", {**place, "column": "gap"}),
         _known(family, rounds, exact),
     ]  # fmt: skip
     for name in ("health", "efficiency"):
@@ -105,7 +104,7 @@ def _known(family: Monitored, rounds: list[Outcome], exact: float) -> PaperRow:
 
 def picture(family: Monitored, noise: float, rounds: list[Outcome]) -> Any:
     """Estimates with their intervals, the theory, and a perfect canary."""
-    perfect: Perfect = perfect_canary(noise, draws=DRAWS)
+    perfect = mean_perfect(noise, rounds)[0]
     where = [family.every * (place + 1) for place in range(len(rounds))]
     ends = [where[0], where[-1]]
     theory = one_round_epsilon(noise, DELTA)
@@ -113,6 +112,6 @@ def picture(family: Monitored, noise: float, rounds: list[Outcome]) -> Any:
         "measured, as printed": Line(where, [each["epsilon"] for each in rounds]),
         "measured, others known, delta 1e-5": Line(where, [each["known"]["epsilon"] for each in rounds]),
         "theory, delta 1e-5, as printed": Line(ends, [theory, theory], dashed=True),
-        "a perfect canary would show, by the paper's estimator": Line(ends, [perfect.mean, perfect.mean], dashed=True),
+        "a perfect canary would show, by the paper's estimator": Line(ends, [perfect, perfect], dashed=True),
     }
     return lines({f"{family.words}, noise {noise:g}: epsilon of one round": curves}, "round")

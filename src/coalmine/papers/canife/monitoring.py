@@ -12,7 +12,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coalmine.accounting.rounds import compose_canife
+from coalmine.estimators.composed import Perfect, perfect_canary
 from coalmine.papers.canife.attack import Attack, Outcome, attacks
 from coalmine.papers.canife.grounds import Kept
 from coalmine.papers.canife.tasks import DELTA, DRAWS, Training
@@ -93,3 +96,16 @@ def composed(training: Training, measured: Sequence[Outcome], name: str = "epsil
     """The paper's number of a training from what its measured rounds show."""
     values = [float(each[name]) for each in measured]
     return compose_canife(values, training.rounds, training.rate, DELTA, measured_delta=1 / DRAWS).epsilon
+
+
+def perfect_rounds(noise: float, measured: Sequence[Outcome]) -> list[Perfect]:
+    """What a perfect canary would show in each of these rounds, with as many draws of either kind as its coins gave."""
+    counts = [(len(each["with"]), len(each["without"])) for each in measured]
+    return [perfect_canary(noise, draws=sum(both), inserted=both[0]) for both in counts]
+
+
+def mean_perfect(noise: float, measured: Sequence[Outcome]) -> tuple[float, float, float]:
+    """(mean, standard deviation from round to round, the most that these numbers of draws can show)."""
+    found = perfect_rounds(noise, measured)
+    means, within = np.array([each.mean for each in found]), np.mean([each.std**2 for each in found])
+    return float(means.mean()), float(np.sqrt(within + means.var())), max(each.ceiling for each in found)
