@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,7 @@ _FILES = (
     f"run-*/{FILE}",
 )
 _LAST = ("training.json", "result.json")  # a directory without either is not finished
+_UNSEALED = (FILE, "secret.json")  # a run's own files too, without a fingerprint
 _LONGEST = 10_000_000  # bytes of a manifest
 
 
@@ -133,6 +135,17 @@ def verify(path: str | Path, expected: str | None = None) -> Checked:
     if found.digest is None and path.is_dir() and not any((path / name).is_file() for name in _LAST):
         raise RunDirectoryError(f"{str(path)!r} is not the directory of a finished run; `coalmine resume` goes on with one.")
     return found
+
+
+def run_of(path: Path) -> Path | None:
+    """The run directory whose own file this is, or would be: a result of something else may not stand there."""
+    path = Path(os.path.realpath(path))  # of a loop of links too
+    for folder in (path.parent, path.parent.parent):
+        if (folder / "config.toml").is_file():
+            name = path.relative_to(folder).as_posix()
+            if _of_a_run(name) or name in _UNSEALED:
+                return folder
+    return None
 
 
 def check(path: str | Path) -> None:

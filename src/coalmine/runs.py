@@ -15,8 +15,7 @@
 What is appended comes first, then the checkpoint, written aside and renamed: it says how much of the appended files counts.
 After a kill, what was appended beyond that is cut off. So a kill loses the current round at most, and going on gives the same
 bits as never having stopped. The checkpoint has fingerprints of all that a run goes on from, itself and the configuration
-included; they are looked at before anything is changed. Nothing here is pickled, and nothing but `secret.json` holds the secret
-seed.
+included; they are looked at before anything is changed. Nothing is pickled, and `secret.json` alone holds the secret seed.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from coalmine.tensors import packed, raw
 SCHEMA = "coalmine-run/2"
 FIRST_SCHEMA = "coalmine-run/1"  # finished runs of it are read, and unfinished ones do not go on
 _CONFIG, _SECRET, _EVENTS, _LAST = "config.toml", "secret.json", "events.jsonl", "training.json"
-_STATE = "checkpoint/state.safetensors"
+_STATE, _BEGUN = "checkpoint/state.safetensors", ("checkpoint", _SECRET, ".lock")  # the latter: before config.toml
 _GO_ON = "What was already written is intact; after mending this, `coalmine resume` goes on from the last finished round."
 _AGAIN = "Nothing was begun; after mending this, start again."
 
@@ -64,7 +63,7 @@ def refuse_taken(path: Path) -> None:
         raise RunDirectoryError(f"{str(path)!r} is not a directory. Choose another --out: a new or an empty one.")
     if path.exists() and any(path.iterdir()):
         raise RunDirectoryError(
-            f"{str(path)!r} already exists and is not empty. Choose another --out, or go on with `coalmine resume`."
+            f"{str(path)!r} already exists and is not empty. Choose another --out, or `coalmine resume` it."
         )
 
 
@@ -224,8 +223,11 @@ class RunDirectory:
                 (self.path / name).unlink(missing_ok=True)
 
     def _empty(self) -> None:
-        """Remove what was made and not begun."""
-        for path in self.path.iterdir() if self.path.is_dir() else ():
+        """Remove what was made and not begun; whatever else is there belongs to somebody, and stays."""
+        found = [*self.path.iterdir()] if self.path.is_dir() else []
+        if strange := [path.name for path in found if path.name not in _BEGUN and path.suffix != ".part"]:
+            raise RunDirectoryError(f"{str(self.path)!r} is no run and is not empty ({strange[0]!r}). Move it away first.")
+        for path in found:
             if path.is_dir():
                 shutil.rmtree(path)
             else:

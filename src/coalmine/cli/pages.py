@@ -31,7 +31,7 @@ def report(
     from coalmine.report.evidence import Evidence
 
     _validate.one_of("format", format, ("html", "md"))
-    check_output(output)
+    check_output(output, source)
     evidence = Evidence.of(source)
     if format == "md":
         from coalmine.report.card import card
@@ -65,7 +65,7 @@ def compare(
     """
     from coalmine.report.compare import compare as put_together
 
-    check_output(output)
+    check_output(output, *directories)
     found = put_together(directories)
     if output is not None:
         output.write_text(found.to_html(), encoding="utf-8")

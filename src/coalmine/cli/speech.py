@@ -26,12 +26,20 @@ def show(result: Any, as_json: bool) -> None:
         typer.echo(json.dumps(plain(result), indent=2))
 
 
-def check_output(path: Path | None) -> None:
-    """Before any work: whether a file can be written there."""
-    if path is not None and path.is_dir():
+def check_output(path: Path | None, *inputs: Path) -> None:
+    """Before any work: whether a file can be written there, and whether it would replace an input or a file of a run."""
+    if path is None:
+        return
+    if path.is_dir():
         raise InputFileError(f"{str(path)!r} is a directory; name a file in it.")
-    if path is not None and not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise InputFileError(f"cannot write {str(path)!r}: there is no directory {str(path.parent)!r}.")
+    if any(path.is_file() and each.is_file() and path.samefile(each) for each in inputs):
+        raise InputFileError(f"{str(path)!r} is what is read here, and would be replaced; name another file.")
+    from coalmine.manifest import run_of
+
+    if (run := run_of(path)) is not None:
+        raise InputFileError(f"{str(path)!r} belongs to the run in {str(run)!r}, and would be replaced; name another file.")
 
 
 def say(text: str, quiet: bool) -> None:

@@ -83,7 +83,7 @@ def estimate(
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
     stated = options.stated_claim(claim, noise_multiplier, pattern, relation, delta)
     law, played, view = options.null_law(dim, max_over_rounds), options.game(game), options.view(view)
-    check_output(output)
+    check_output(output, scores)
     if scores.is_file() and scores.stat().st_size > _LARGE_FILE:
         _say(f"reading {scores.name}, {scores.stat().st_size / 1e6:.0f} MB; this takes a while", quiet)
     table = Scores.from_file(scores, assignment=assignment, dim=dim, null=law, game=played, view=view)

@@ -7,6 +7,8 @@ import typer
 
 from coalmine.cli.speech import AsJson, Quiet, say, show
 
+_MOST = 10_000  # runs of one bug
+
 
 def zoo(
     names: Annotated[list[str] | None, typer.Argument(help="Names of bugs; none: all of them.", metavar="NAME …")] = None,
@@ -38,8 +40,9 @@ def zoo(
     from coalmine.zoo.page import page
 
     listing(names or ())  # what is not allowed is said before there is a directory
-    for name, count, least in (("seeds", seeds, 1), ("correct", correct, 0), ("workers", workers, 1)):
-        _validate.whole(name, count, least=least)
+    _validate.workers(workers)
+    _validate.whole("seeds", seeds, least=1, most=_MOST)
+    _validate.whole("correct", correct, least=0, most=_MOST)
     where = options.free_directory("zoo") if out is None else out
     where.mkdir(parents=True, exist_ok=True)
     found = audit_all(

@@ -124,7 +124,7 @@ def run_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         _check_numbers(stated)
     except FileNotFoundError:
         return {}, {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputFileError(f"cannot read {str(file)!r}: {error}. Put back the file that the run wrote.") from None
     about = stated.pop("about", {})
     sections = {name: section for name, section in renamed.section(stated, quiet=True).items() if isinstance(section, dict)}

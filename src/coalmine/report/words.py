@@ -12,7 +12,7 @@ from typing import Any
 from coalmine.contracts import Attendance, Game, LowerBound, Verdict, from_plain, percent
 from coalmine.contracts.power_sentences import attacker as _attacker
 from coalmine.contracts.power_sentences import strength
-from coalmine.contracts.sentences import ANSWERS, BRIEF, too_small, view_name
+from coalmine.contracts.sentences import ANSWERS, too_small, view_name
 from coalmine.estimators.diagnostics import SUSPICIOUS
 from coalmine.report.digits import at_least, number, power_of_ten
 from coalmine.result import AuditResult
@@ -69,7 +69,7 @@ def answer(result: AuditResult) -> str:
 
 def gloss(result: AuditResult) -> str:
     """The reason, without what `noticed` says in a line of its own."""
-    return BRIEF.get(result.verdict.code, reason(result)) if result.verdict is not None else reason(result)
+    return result.verdict.brief if result.verdict is not None else reason(result)
 
 
 def game_of(result: AuditResult) -> Game:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from coalmine._validate import MOST_WORKERS
 from coalmine.audit.spec import LARGEST_LEVEL, LEAST_POOL, SHOWN, AuditSpec
 from coalmine.contracts.conformance import LEVEL
 from coalmine.mechanisms.registry import defaults_of, keys_of
@@ -253,7 +254,7 @@ class RunSection(_Section):
     seed: Annotated[int, Field(ge=0, strict=True)] = Field(
         0, description="public seed: initialisation, order of examples, public sampling"
     )
-    workers: Whole = Field(2, le=1024, description="worker processes; results do not depend on it")
+    workers: Whole = Field(2, le=MOST_WORKERS, description="worker processes; results do not depend on it")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(10, description="rounds between evaluations; 0: at the end only")
     reference: bool = Field(False, description="afterwards train the same without noise and canaries, for comparison")
     repeats: Whole = Field(

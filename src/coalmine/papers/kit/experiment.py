@@ -42,7 +42,7 @@ class Ask:
         _validate.one_of("scale", self.scale, SCALES)
         if _validate.whole("seed", self.seed) >= _SEEDS:
             raise ValueError(f"seed={self.seed!r} is not allowed: it must be below {_SEEDS:,}.")
-        _validate.whole("workers", self.workers, least=1)
+        _validate.workers(self.workers)
         if self.simulations is not None:
             _validate.whole("simulations", self.simulations, least=2)
 
