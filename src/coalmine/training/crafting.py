@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from coalmine import _validate
+from coalmine import _validate, manifest
 from coalmine.audit.statements import Measured as Statement
 from coalmine.canaries.crafted.design import Crafted, design_canaries
 from coalmine.canaries.crafted.likelihood import along
@@ -169,6 +169,8 @@ def craft(path: str | Path, *, number: int | None = None, canaries: int | None =
     """
     quiet_threads()
     directory = RunDirectory.open(path)
+    if directory.finished:
+        manifest.check(directory.path)
     config = parse_config(directory.config, where=f"{path}/config.toml", quiet=True)
     job = federation(config, load_task(config), directory.secret_seed)
     done, state = directory.load()
