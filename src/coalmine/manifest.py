@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from coalmine.errors import RunDirectoryError
+from coalmine.errors import InputFileError, RunDirectoryError
 
 SCHEMA = "coalmine-manifest/1"
 FILE = "manifest.json"
@@ -135,6 +135,16 @@ def verify(path: str | Path, expected: str | None = None) -> Checked:
     if found.digest is None and path.is_dir() and not any((path / name).is_file() for name in _LAST):
         raise RunDirectoryError(f"{str(path)!r} is not the directory of a finished run; `coalmine resume` goes on with one.")
     return found
+
+
+def content(path: Path, most: int = 500_000_000) -> bytes:
+    """The bytes of a file: of a pipe or a device nobody knows when they end, and a result is never so large."""
+    about = path.stat()
+    if not path.is_dir() and not path.is_file():
+        raise InputFileError(f"{str(path)!r} is a pipe or a device; save what it gives to a file, and name that.")
+    if about.st_size > most:
+        raise InputFileError(f"{str(path)!r} has {about.st_size / 1e6:,.0f} MB; at most {most / 1e6:,.0f} MB are read.")
+    return path.read_bytes()
 
 
 def run_of(path: Path) -> Path | None:

@@ -130,7 +130,7 @@ class AuditResult:
         manifest.check(path)
         path = path / "result.json" if path.is_dir() else path
         try:
-            text = path.read_text(encoding="utf-8")
+            text = manifest.content(path).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputFileError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}.") from None
         try:

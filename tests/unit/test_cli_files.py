@@ -1,6 +1,7 @@
 """Files in the way of the command line: outputs that would replace something, inputs of any size and depth, interruptions."""
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -191,6 +192,23 @@ def test_workers_have_a_limit(workers):
 def test_the_zoo_has_limits(typed, words):
     code, _, err = typed("zoo", "half-noise", *words)
     assert code == 2 and "at most" in err
+
+
+@pytest.mark.parametrize("verb", [("report",), ("check", "--max-epsilon", "3")])
+@pytest.mark.parametrize("kind", ["pipe", "device", "enormous"])
+def test_a_result_that_never_ends(typed, scores, verb, kind):
+    """Nobody writes into the pipe: its reader waited for ever. The device took all memory."""
+    place = scores.parent / "given"
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "device":
+        place.symlink_to("/dev/zero")
+    else:
+        with place.open("wb") as file:
+            file.truncate(10**9)  # of holes: no block of the disk is used
+    code, out, err = typed(*verb, "given")
+    said = "has 1,000 MB; at most 500 MB are read" if kind == "enormous" else "is a pipe or a device"
+    assert (code, out) == (4, "") and said in err
 
 
 # numbers

@@ -255,11 +255,11 @@ def account(
 
     \b
     Examples:
-      coalmine account --strategy banded --bands 16 --rounds 2048 --separation 256 --epsilon 8 --delta 1e-5
-      coalmine account --zcdp 0.81 --delta 1e-10
       coalmine account --noise-multiplier 1 --delta 1e-5
       coalmine account --noise-multiplier 1 --delta 1e-5 --sampling-rate 0.01 --rounds 1000
       coalmine account --epsilon 3 --delta 1e-6 --participations 8
+      coalmine account --strategy banded --bands 16 --rounds 2048 --separation 256 --epsilon 8 --delta 1e-5
+      coalmine account --zcdp 0.81 --delta 1e-10
     """
     own = {"bands": bands, "buffers": buffers, "damping": damping, "objective": objective, "honaker": honaker}
     own |= {"restart_every": restart_every, "file": file}
