@@ -14,6 +14,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -125,8 +126,8 @@ def compare(path: str | Path) -> Checked:
 def verify(path: str | Path, expected: str | None = None) -> Checked:
     """As `compare`, and with a digest that was kept elsewhere: what nobody can write anew."""
     path = Path(path)
-    if not path.exists():
-        raise RunDirectoryError(f"there is no {str(path)!r}; `verify` takes the directory of a finished run.")
+    if not path.is_dir() and not path.is_file():
+        raise RunDirectoryError(f"there is no file or directory {str(path)!r}; `verify` takes the directory of a finished run.")
     if expected is not None:
         expected = expected.strip().lower().removeprefix("sha256:")
         if not re.fullmatch(r"[0-9a-f]{64}", expected):
@@ -145,6 +146,20 @@ def content(path: Path, most: int = 500_000_000) -> bytes:
     if about.st_size > most:
         raise InputFileError(f"{str(path)!r} has {about.st_size / 1e6:,.0f} MB; at most {most / 1e6:,.0f} MB are read.")
     return path.read_bytes()
+
+
+def put(path: str | Path, text: str) -> None:
+    """Write the whole of a file, or leave the old one. A device, as /dev/null, is written to; a link stays a link."""
+    path = Path(os.path.realpath(path))
+    aside = path.with_name(path.name + ".part") if path.is_file() or not path.exists() else path
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        if aside != path:
+            with suppress(OSError):
+                aside.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def run_of(path: Path) -> Path | None:

@@ -1,8 +1,10 @@
 """Files in the way of the command line: outputs that would replace something, inputs of any size and depth, interruptions."""
 
+import errno
 import json
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,6 +89,36 @@ def test_an_output_in_a_loop_of_links_is_one_message(typed, scores):
     (scores.parent / "loop").symlink_to(scores.parent / "loop")
     code, _, err = typed("estimate", "scores.csv", "--delta", "1e-5", "-o", "loop")
     assert code in (0, 4) and err.count("\n") <= 1  # the link may be replaced, or refused
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("estimate", "scores.csv", "--delta", "1e-5"), ("report", "result.json"), ("plan", "--strategy", "tree", "--rounds", "8")],
+    ids=lambda words: words[0],
+)
+def test_an_output_never_replaces_a_file_of_another_kind(typed, scores, words):
+    """`report result.json -o scores.csv` put a page in the place of somebody's scores."""
+    other = scores.parent / "thesis.tex"
+    other.write_text("years of work")
+    code, _, err = typed(*words, "--picture" if words[0] == "plan" else "-o", "thesis.tex")
+    assert code == 4 and "is there already and is no" in err and other.read_text() == "years of work"
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(typed, scores, monkeypatch):
+    """A full disk left half a page in the place of the whole one."""
+
+    def full(path, *_, **__):
+        with open(path, "w") as file:  # noqa: PTH123 - Path.open may be what is replaced
+            file.write("half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    assert typed("report", "result.json", "-o", "page.html")[0] == 0
+    before = (scores.parent / "page.html").read_bytes()
+    monkeypatch.setattr(Path, "write_text", full)
+    code, _, err = typed("report", "result.json", "-o", "page.html")
+    assert code == 4 and "No space left on device" in err
+    assert (scores.parent / "page.html").read_bytes() == before
+    assert not list(scores.parent.glob("*.part"))
 
 
 def test_a_sweep_among_other_files_is_refused(typed, tmp_path):

@@ -10,6 +10,7 @@ from coalmine.errors import InputFileError
 
 VIOLATED, USAGE, INCONCLUSIVE, BROKEN, INTERRUPTED = 1, 2, 3, 4, 130  # exit codes
 
+PAGES = (".html", ".htm", ".md", ".txt")  # what a page may replace
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
 
@@ -26,8 +27,8 @@ def show(result: Any, as_json: bool) -> None:
         typer.echo(json.dumps(plain(result), indent=2))
 
 
-def check_output(path: Path | None, *inputs: Path) -> None:
-    """Before any work: whether a file can be written there, and whether it would replace an input or a file of a run."""
+def check_output(path: Path | None, *inputs: Path, kinds: tuple[str, ...]) -> None:
+    """Before any work: whether a file can be written there. It may replace one of its kind, but no input and no file of a run."""
     if path is None:
         return
     if path.is_dir():
@@ -40,6 +41,8 @@ def check_output(path: Path | None, *inputs: Path) -> None:
 
     if (run := run_of(path)) is not None:
         raise InputFileError(f"{str(path)!r} belongs to the run in {str(run)!r}, and would be replaced; name another file.")
+    if path.is_file() and path.suffix.lower() not in kinds:
+        raise InputFileError(f"{str(path)!r} is there already and is no {kinds[0]} file; name another one, or remove it first.")
 
 
 def say(text: str, quiet: bool) -> None:

@@ -33,7 +33,7 @@ def zoo(
     if only_list:
         show(listing(names or ()), as_json)
         return
-    from coalmine import _validate
+    from coalmine import _validate, manifest
     from coalmine.cli import options
     from coalmine.progress import track
     from coalmine.zoo import audit_all
@@ -52,8 +52,8 @@ def zoo(
         workers=workers,
         track=lambda batches: track(batches, "zoo", quiet=quiet),
     )
-    (where / "zoo.json").write_text(found.to_json(), encoding="utf-8")
-    (where / "zoo.html").write_text(page(found), encoding="utf-8")
+    manifest.put(where / "zoo.json", found.to_json())
+    manifest.put(where / "zoo.html", page(found))
     say(f"wrote {where / 'zoo.html'} and zoo.json", quiet)
     show(found, as_json)
     raise typer.Exit(0 if found.passed else 1)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coalmine import manifest
 from coalmine.errors import CoalmineError, InputFileError, RunDirectoryError
 from coalmine.report.compare import compare
 from coalmine.runs import RunDirectory
@@ -163,7 +164,7 @@ def sweep(
     good = [path for path in good if (path / "result.json").is_file()]  # without canaries there is nothing to compare
     comparison = compare(good) if len(good) > 1 else None
     if comparison is not None:
-        (folder / "compare.html").write_text(comparison.to_html(), encoding="utf-8")
+        manifest.put(folder / "compare.html", comparison.to_html())
     return SweepResult(folder, runs, comparison)
 
 
