@@ -1,6 +1,7 @@
 """Files in the way of the command line: outputs that would replace something, inputs of any size and depth, interruptions."""
 
 import errno
+import io
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from coalmine import Scores, _validate, audit_scores, cli
 from coalmine._random import stream
+from coalmine.data._files import deepest
 from coalmine.errors import InputFileError, RunDirectoryError
 from coalmine.runs import RunDirectory
 from coalmine.training.config import read_config
@@ -175,8 +177,30 @@ def test_a_table_of_too_many_columns_is_refused_at_once(typed, tmp_path):
     assert typed("group", "wide.csv", "--user", "c1", "--column", "c2", "--out", "few")[0] == 0
     code, _, err = typed("group", "wide.csv", "--user", "nobody", "--out", "out2")
     assert code == 4 and f"and {many - 20:,} more" in err and len(err) < 1_000
+    (tmp_path / "wider.csv").write_text("a," * 20_000 + "a\n")
+    code, _, err = typed("group", "wider.csv", "--user", "a", "--out", "out3")
+    assert code == 4 and "has 20,001 columns; at most 20,000 are read" in err
     code, _, err = typed("estimate", "wide.csv", "--delta", "1e-5")
     assert code == 4 and f"and {many - 20:,} more" in err and len(err) < 1_000
+
+
+def test_json_lines_that_are_nested_too_deeply(typed, tmp_path):
+    """The reader of such lines crashed, and Python with it."""
+    (tmp_path / "deep.jsonl").write_text('{"author": "u1"}\n' + '{"author":' * 50_000 + "1" + "}" * 50_000 + "\n")
+    code, _, err = typed("group", "deep.jsonl", "--user", "author", "--out", "out")
+    assert code == 4 and "nested more than 1,000 deep" in err
+
+
+def test_depth_of_brackets_by_line():
+    """Against one bracket after the other, in blocks of any size."""
+    rng = stream(6, "brackets")
+    for _ in range(50):
+        data = bytes(rng.choice([*b"{}[]\nab"], size=rng.integers(200)).tolist())
+        most = depth = 0
+        for byte in data:
+            depth = 0 if byte == 10 else depth + (byte in b"{[") - (byte in b"}]")
+            most = max(most, depth)
+        assert all(deepest(io.BytesIO(data), size) == most for size in (1, 7, 64, 1000))
 
 
 def test_no_message_is_longer_than_a_screen(typed):

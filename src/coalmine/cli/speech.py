@@ -28,7 +28,7 @@ def show(result: Any, as_json: bool) -> None:
 
 
 def check_output(path: Path | None, *inputs: Path, kinds: tuple[str, ...]) -> None:
-    """Before any work: whether a file can be written there. It may replace one of its kind, but no input and no file of a run."""
+    """Before any work: whether a file can be written there. It may replace one of its kind, no input and no file of a run."""
     if path is None:
         return
     if path.is_dir():

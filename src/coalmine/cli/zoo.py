@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from coalmine.cli.speech import AsJson, Quiet, say, show
+from coalmine.errors import InputFileError
 
 _MOST = 10_000  # runs of one bug
 
@@ -44,6 +45,8 @@ def zoo(
     _validate.whole("seeds", seeds, least=1, most=_MOST)
     _validate.whole("correct", correct, least=0, most=_MOST)
     where = options.free_directory("zoo") if out is None else out
+    if where.exists() and not where.is_dir():
+        raise InputFileError(f"{str(where)!r} is not a directory. Choose another --out.")
     where.mkdir(parents=True, exist_ok=True)
     found = audit_all(
         names or (),

@@ -21,13 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from coalmine.data._files import broken, existing
+from coalmine.data._files import broken, deepest, existing
 from coalmine.data.users import arrow
 from coalmine.errors import InputFileError
 
 READ_ROWS = 1 << 16  # rows of a batch that is read; files do not depend on it
 MOST_COLUMNS = 2_000  # beside the key: every bucket has a buffer for each
+_WIDEST = 20_000  # columns of a csv file, of which few are kept
 _SHOWN = 20  # columns in a message
+_DEEPEST = 1_000  # brackets in one another
 _BLOCK = 8 << 20  # bytes of a block of csv or JSON
 _TEXTS = (".csv", ".tsv", ".txt")
 _JSONS = (".jsonl", ".ndjson", ".json")
@@ -244,6 +246,8 @@ def _csv(pa: Any, path: Path, user: str | None) -> Iterator[Any]:
     with pa.input_stream(str(path), compression="detect") as file:
         header = file.read(_BLOCK).split(b"\n", 1)[0].decode("utf-8", "replace")
     separator = max(",;\t", key=header.count)
+    if header.count(separator) >= _WIDEST:
+        raise InputFileError(f"{path.name} has {header.count(separator) + 1:,} columns; at most {_WIDEST:,} are read.")
     reader = pyarrow.csv.open_csv(
         pa.input_stream(str(path), compression="detect"),
         read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False),
@@ -282,6 +286,9 @@ def _json(pa: Any, path: Path, user: str | None) -> Iterator[Any]:
     with pa.input_stream(str(path), compression="detect") as file:
         if file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             raise InputFileError(f"{path.name} is one JSON list; JSON lines are read here, one object a line.")
+    with pa.input_stream(str(path), compression="detect") as file:
+        if deepest(file) > _DEEPEST:  # which the reader does not survive
+            raise InputFileError(f"{path.name} has values nested more than {_DEEPEST:,} deep; no table has such.")
     options = pyarrow.json.ReadOptions(block_size=_BLOCK, use_threads=False)
     yield from pyarrow.json.open_json(pa.input_stream(str(path), compression="detect"), read_options=options)
 
