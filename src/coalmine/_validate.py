@@ -11,6 +11,7 @@ from operator import index
 from typing import Any
 
 MOST_WORKERS = 1024
+MOST_LAYERS = 1000  # of a model
 MOST_ROUNDS = 10_000_000
 _SUREST = 1 - 1e-12  # confidence, beyond which rounding decides
 SMALLEST_CLIP = 1e-12
