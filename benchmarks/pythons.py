@@ -3,9 +3,9 @@
     python benchmarks/pythons.py [--only VERSION] [--seconds N] [PYTEST ARGUMENTS]
 
 Looks for python3.11 … on the PATH and in the folder of pyenv. Environments are .venv-python-VERSION, made once with the pinned
-versions of constraints.txt. Writes benchmarks/results/pythons.json: versions, counts, what was not found or not installed, and the
-fingerprints of the model and the scores of `tiny` with one secret seed, which are to be the same on all of them. With --only, the
-rows of the other versions stay as they were; with --seconds, tests are stopped after so long, and the row says so.
+versions of constraints.txt. Writes benchmarks/results/pythons.json: versions, counts, what was not found or not installed, and
+fingerprints of model and scores of `tiny` with one secret seed, which are to be the same on all of them. With --only, rows of the
+other versions stay as they were; with --seconds, tests are stopped after so long, and the row says so.
 """
 
 import argparse

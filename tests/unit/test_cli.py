@@ -339,7 +339,7 @@ def test_an_output_that_cannot_be_written(run, folder, tmp_path, where):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--delta", "1"], ["delta=1.0 is not allowed", "between 0 and 1"]),
+        (["--delta", "1"], ["delta=1.0 is not allowed", "at least 0 and below 1"]),
         (["--delta", "-1"], ["delta=-1.0 is not allowed"]),
         (["--delta", "nan"], ["delta is NaN"]),
         (["--delta", "inf"], ["delta=inf"]),
