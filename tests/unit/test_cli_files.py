@@ -267,6 +267,15 @@ def test_a_result_that_never_ends(typed, scores, verb, kind):
     assert (code, out) == (4, "") and said in err
 
 
+def test_names_do_not_steer_a_terminal(typed, scores, monkeypatch):
+    """What goes to standard error is not a terminal here; typer would take such codes away by itself."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    said = []
+    monkeypatch.setattr("typer.echo", lambda text="", **_: said.append(text))
+    typed("report", "result.json", "-o", "page\x1b[31m.html")
+    assert said == ["wrote page\\x1b[31m.html"]
+
+
 # numbers
 
 

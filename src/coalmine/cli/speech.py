@@ -48,4 +48,6 @@ def check_output(path: Path | None, *inputs: Path, kinds: tuple[str, ...]) -> No
 def say(text: str, quiet: bool) -> None:
     """Prose, unless asked to be quiet."""
     if not quiet:
-        typer.echo(text, err=True)
+        from coalmine.terminal import harmless
+
+        typer.echo(harmless(text), err=True)  # it may name a file
