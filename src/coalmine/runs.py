@@ -228,10 +228,7 @@ class RunDirectory:
         if strange := [path.name for path in found if path.name not in _BEGUN and path.suffix != ".part"]:
             raise RunDirectoryError(f"{str(self.path)!r} is no run and is not empty ({strange[0]!r}). Move it away first.")
         for path in found:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _write(self, name: str, *data: Any) -> None:
         path = self.path / name
