@@ -2,10 +2,10 @@
 
     python benchmarks/pythons.py [--only VERSION] [--seconds N] [PYTEST ARGUMENTS]
 
-Looks for python3.11 … on the PATH and in the folder of pyenv. Environments are .venv-python-VERSION, made once with the pinned
-versions of constraints.txt. Writes benchmarks/results/pythons.json: versions, counts, what was not found or not installed, and
-fingerprints of model and scores of `tiny` with one secret seed, which are to be the same on all of them. With --only, rows of the
-other versions stay as they were; with --seconds, tests are stopped after so long, and the row says so.
+Looks for python3.11 … on the PATH and in the folder of pyenv. Environments are .venv-python-VERSION, made once with the
+pinned versions of constraints.txt. Writes benchmarks/results/pythons.json: versions, counts, what was not found or not
+installed, and fingerprints of model and scores of `tiny` with one secret seed, to be the same on all of them. With --only,
+the rows of the others stay as they were; with --seconds, tests are stopped after so long, and the row says so.
 """
 
 import argparse
@@ -90,12 +90,15 @@ def main():
     parser.add_argument("--only", choices=VERSIONS)
     parser.add_argument("--seconds", type=float)
     only, tests = parser.parse_known_args()
-    tests, rows = tests or list(QUICK), {}
-    if only.only and RESULT.exists():
-        rows = {row["version"][:4]: row for row in json.loads(RESULT.read_text())["rows"]}
+    tests = tests or list(QUICK)
+    made = {}
     for version in [only.only] if only.only else VERSIONS:
-        rows[version] = tried(version, tests, only.seconds)
-        print(json.dumps(rows[version]), flush=True)
+        made[version] = tried(version, tests, only.seconds)
+        print(json.dumps(made[version]), flush=True)
+    rows = {}
+    if only.only and RESULT.exists():  # read now: another version may have been tried meanwhile
+        rows = {row["version"][:4]: row for row in json.loads(RESULT.read_text())["rows"]}
+    rows |= made
     found = [rows[version] for version in sorted(rows)]
     bits = [row["tiny"] for row in found if "tiny" in row]
     same = all(each == bits[0] and len(each) == 2 for each in bits)
