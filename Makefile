@@ -38,7 +38,7 @@ versions: $(STAMP)  ## the Flower adapter on old and new versions of flwr, each 
 faults: $(FLOWER_STAMP)  ## three faults of Flower applications, audited; writes docs/three-flower-faults.md
 	$(FLOWER)/bin/python benchmarks/flower_faults.py
 
-docs: $(STAMP)  ## the documentation as a static site, in site/; links are checked
+docs: $(STAMP)  ## the documentation as a static site with search, in site/; links are checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python docs/site.py
 
 wheel: $(STAMP)  ## wheel and sdist in dist/; the wheel, installed elsewhere, runs the smallest preset

@@ -2,10 +2,10 @@
 
     python benchmarks/pythons.py [--only VERSION] [--seconds N] [PYTEST ARGUMENTS]
 
-Looks for python3.11 … on the PATH and in the folder of pyenv. Environments are .venv-python-VERSION, made once with the pinned
-versions of constraints.txt. Writes benchmarks/results/pythons.json: versions, counts, what was not found or not installed. With
---only, the rows of the other versions stay as they were; with --seconds,
-tests are stopped after so long, and the row says so.
+Looks for python3.11 … on the PATH and in the folder of pyenv. Environments are .venv-python-VERSION, made once with the
+pinned versions of constraints.txt. Writes benchmarks/results/pythons.json: versions, counts, what was not found or not
+installed, and fingerprints of model and scores of `tiny` with one secret seed, to be the same on all of them. With --only,
+the rows of the others stay as they were; with --seconds, tests are stopped after so long, and the row says so.
 """
 
 import argparse
@@ -22,6 +22,12 @@ ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/pythons.json"
 VERSIONS = ("3.11", "3.12", "3.13")
 _VERSIONS = "import platform, torch; print(platform.python_version(), torch.__version__)"
+_TINY = """
+import tempfile, coalmine
+with tempfile.TemporaryDirectory() as folder:
+    done = coalmine.run("tiny", folder + "/run", set=["run.workers=1"], secret_seed=1, quiet=True)
+print(done.training["model_sha256"], done.result.setting["sha256"])
+"""
 QUICK = ("tests/unit", "tests/contracts", "tests/test_architecture.py")
 
 
@@ -63,6 +69,7 @@ def tried(version, arguments, seconds):
     except subprocess.TimeoutExpired:
         running.send_signal(signal.SIGINT)  # pytest counts what it did
         shown, late = running.communicate()[0], True
+    tiny = subprocess.run([own, "-c", _TINY], cwd=ROOT, env=alone, capture_output=True, text=True).stdout.split()
     last = shown.strip().splitlines()[-1] if shown.strip() else ""
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", last)}
     failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", shown, re.M)
@@ -74,6 +81,7 @@ def tried(version, arguments, seconds):
         **({"stopped_after_seconds": seconds} if late else {}),
         **counts,
         "which": failed,
+        "tiny": dict(zip(("model_sha256", "scores_sha256"), tiny, strict=False)),
     }
 
 
@@ -82,15 +90,20 @@ def main():
     parser.add_argument("--only", choices=VERSIONS)
     parser.add_argument("--seconds", type=float)
     only, tests = parser.parse_known_args()
-    tests, rows = tests or list(QUICK), {}
-    if only.only and RESULT.exists():
-        rows = {row["version"][:4]: row for row in json.loads(RESULT.read_text())["rows"]}
+    tests = tests or list(QUICK)
+    made = {}
     for version in [only.only] if only.only else VERSIONS:
-        rows[version] = tried(version, tests, only.seconds)
-        print(json.dumps(rows[version]), flush=True)
-    about = {"tests": tests, "rows": [rows[version] for version in sorted(rows)]}
-    RESULT.write_text(json.dumps(about, indent=1) + "\n")
-    sys.exit(any(row.get("code") for row in rows.values()))
+        made[version] = tried(version, tests, only.seconds)
+        print(json.dumps(made[version]), flush=True)
+    rows = {}
+    if only.only and RESULT.exists():  # read now: another version may have been tried meanwhile
+        rows = {row["version"][:4]: row for row in json.loads(RESULT.read_text())["rows"]}
+    rows |= made
+    found = [rows[version] for version in sorted(rows)]
+    bits = [row["tiny"] for row in found if "tiny" in row]
+    same = all(each == bits[0] and len(each) == 2 for each in bits)
+    RESULT.write_text(json.dumps({"tests": tests, "tiny_has_the_same_bits": same, "rows": found}, indent=1) + "\n")
+    sys.exit(any(row.get("code") for row in found) or not same)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ def main():
             build(config)
         finally:
             config.plugins.on_shutdown()
+    print("site/ is written; `python -m http.server -d site` shows it. Opened as files the pages have no search field.")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ from numbers import Integral
 from operator import index
 from typing import Any
 
+MOST_WORKERS = 1024
+MOST_LAYERS = 1000  # of a model
 MOST_ROUNDS = 10_000_000
 _SUREST = 1 - 1e-12  # confidence, beyond which rounding decides
 SMALLEST_CLIP = 1e-12
@@ -40,6 +42,8 @@ def delta(value: Any, *, allow_zero: bool = False) -> float:
     if allow_zero and converted == 0.0:
         return 0.0
     hint = "1 / population**1.1 is customary"
+    if allow_zero and not 0 < converted < 1:
+        raise ValueError(_message("delta", value, "at least 0 and below 1", hint))
     if converted == 0.0:
         hint = "a Gaussian shape has infinite epsilon at delta=0; bound_band and bound_threshold accept it"
     return between("delta", value, 0.0, 1.0, hint=hint)
@@ -90,6 +94,11 @@ def whole(name: str, value: Any, *, least: int = 0, most: int | None = None) -> 
         limit = "" if most is None else f" and at most {most:,}"
         raise ValueError(_message(name, value, f"a whole number of at least {least}{limit}"))
     return int(value) if isinstance(value, Integral) else int(converted)  # a float cannot hold every large whole number
+
+
+def workers(value: Any) -> int:
+    """A number of worker processes."""
+    return whole("workers", value, least=1, most=MOST_WORKERS)
 
 
 def rounds(value: Any) -> int:

@@ -19,7 +19,7 @@ PURPOSES = {  # extras in the order in which they are shown; "" is what every co
     "report": "pages: report.html, compare.html",
     "train": "coalmine run, resume, zoo",
     "data": "data sets from packages and HDF5",
-    "parquet": "score files in parquet",
+    "parquet": "score files in parquet, coalmine group",
     "attach": "coalmine.Audit of your own loop",
     "opacus": "coalmine.Audit of Opacus",
     "flower": "coalmine.adapters.flower, run --engine flower",

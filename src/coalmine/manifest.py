@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from coalmine.errors import RunDirectoryError
+from coalmine.errors import InputFileError, RunDirectoryError
 
 SCHEMA = "coalmine-manifest/1"
 FILE = "manifest.json"
@@ -35,6 +37,7 @@ _FILES = (
     f"run-*/{FILE}",
 )
 _LAST = ("training.json", "result.json")  # a directory without either is not finished
+_UNSEALED = (FILE, "secret.json")  # a run's own files too, without a fingerprint
 _LONGEST = 10_000_000  # bytes of a manifest
 
 
@@ -131,8 +134,8 @@ def compare(path: str | Path) -> Checked:
 def verify(path: str | Path, expected: str | None = None) -> Checked:
     """As `compare`, and with a digest that was kept elsewhere: what nobody can write anew."""
     path = Path(path)
-    if not path.exists():
-        raise RunDirectoryError(f"there is no {str(path)!r}; `verify` takes the directory of a finished run.")
+    if not path.is_dir() and not path.is_file():
+        raise RunDirectoryError(f"there is no file or directory {str(path)!r}; `verify` takes the directory of a finished run.")
     if expected is not None:
         expected = expected.strip().lower().removeprefix("sha256:")
         if not re.fullmatch(r"[0-9a-f]{64}", expected):
@@ -141,6 +144,41 @@ def verify(path: str | Path, expected: str | None = None) -> Checked:
     if found.digest is None and path.is_dir() and not any((path / name).is_file() for name in _LAST):
         raise RunDirectoryError(f"{str(path)!r} is not the directory of a finished run; `coalmine resume` goes on with one.")
     return found
+
+
+def content(path: Path, most: int = 500_000_000) -> bytes:
+    """The bytes of a file: of a pipe or a device nobody knows when they end, and a result is never so large."""
+    about = path.stat()
+    if not path.is_dir() and not path.is_file():
+        raise InputFileError(f"{str(path)!r} is a pipe or a device; save what it gives to a file, and name that.")
+    if about.st_size > most:
+        raise InputFileError(f"{str(path)!r} has {about.st_size / 1e6:,.0f} MB; at most {most / 1e6:,.0f} MB are read.")
+    return path.read_bytes()
+
+
+def put(path: str | Path, text: str) -> None:
+    """Write the whole of a file, or leave the old one. A device, as /dev/null, is written to; a link stays a link."""
+    path = Path(os.path.realpath(path))
+    aside = path.with_name(path.name + ".part") if path.is_file() or not path.exists() else path
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        if aside != path:
+            with suppress(OSError):
+                aside.unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def run_of(path: Path) -> Path | None:
+    """The run directory whose own file this is, or would be: a result of something else may not stand there."""
+    path = Path(os.path.realpath(path))  # of a loop of links too
+    for folder in (path.parent, path.parent.parent):
+        if (folder / "config.toml").is_file():
+            name = path.relative_to(folder).as_posix()
+            if _of_a_run(name) or name in _UNSEALED:
+                return folder
+    return None
 
 
 def check(path: str | Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
@@ -117,11 +116,7 @@ class AuditResult:
 
     def save(self, path: str | Path) -> None:
         """Write the JSON document. A device, as /dev/null, is written to; a link stays a link."""
-        path = Path(os.path.realpath(path))
-        plain_file = path.is_file() or not path.exists()
-        aside = path.with_name(path.name + ".part") if plain_file else path
-        aside.write_text(self.to_json(), encoding="utf-8")
-        aside.replace(path)  # a kill leaves the old file or the new one, never half of it
+        manifest.put(path, self.to_json())  # a kill leaves the old file or the new one, never half of it
 
     @classmethod
     def load(cls, path: str | Path) -> AuditResult:
@@ -130,7 +125,7 @@ class AuditResult:
         manifest.check(path)
         path = path / "result.json" if path.is_dir() else path
         try:
-            text = path.read_text(encoding="utf-8")
+            text = manifest.content(path).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputFileError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}.") from None
         try:

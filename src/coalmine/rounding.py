@@ -46,7 +46,7 @@ def _rounded(value: float, digits: int, way: str) -> float:
 def percent(share: float) -> str:
     """A share in percent, never rounded up to certainty.
 
-    >>> percent(0.95), percent(0.999)
-    ('95%', '99.9%')
+    >>> percent(0.95), percent(0.999), percent(1 - 1e-12)
+    ('95%', '99.9%', '99.9999999999%')
     """
-    return f"{100 * share:.10g}%"
+    return f"{100 * share:.{10 if share <= 1 - 1e-10 or share >= 1 else 12}g}%"

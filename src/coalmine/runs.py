@@ -44,7 +44,7 @@ from coalmine.tensors import packed, raw
 SCHEMA = "coalmine-run/2"
 FIRST_SCHEMA = "coalmine-run/1"  # finished runs of it are read, and unfinished ones do not go on
 _CONFIG, _SECRET, _EVENTS, _LAST = "config.toml", "secret.json", "events.jsonl", "training.json"
-_STATE = "checkpoint/state.safetensors"
+_STATE, _BEGUN = "checkpoint/state.safetensors", ("checkpoint", _SECRET, ".lock")  # the latter: before config.toml
 _GO_ON = "What was already written is intact; after mending this, `coalmine resume` goes on from the last finished round."
 _AGAIN = "Nothing was begun; after mending this, start again."
 
@@ -63,7 +63,7 @@ def refuse_taken(path: Path) -> None:
         raise RunDirectoryError(f"{str(path)!r} is not a directory. Choose another --out: a new or an empty one.")
     if path.exists() and any(path.iterdir()):
         raise RunDirectoryError(
-            f"{str(path)!r} already exists and is not empty. Choose another --out, or go on with `coalmine resume`."
+            f"{str(path)!r} already exists and is not empty. Choose another --out, or `coalmine resume` it."
         )
 
 
@@ -230,8 +230,11 @@ class RunDirectory:
                 (self.path / name).unlink(missing_ok=True)
 
     def _empty(self) -> None:
-        """Remove what was made and not begun."""
-        for path in self.path.iterdir() if self.path.is_dir() else ():
+        """Remove what was made and not begun; whatever else is there belongs to somebody, and stays."""
+        found = [*self.path.iterdir()] if self.path.is_dir() else []
+        if strange := [path.name for path in found if path.name not in _BEGUN and path.suffix != ".part"]:
+            raise RunDirectoryError(f"{str(self.path)!r} is no run and is not empty ({strange[0]!r}). Move it away first.")
+        for path in found:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _write(self, name: str, *data: Any) -> None:

@@ -30,6 +30,7 @@ import numpy as np
 from coalmine.errors import InputFileError
 
 LABELS = ("canary", "run", "round", "replicate", "group")
+_SHOWN = 20  # columns of a header in a message
 _TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _LAYOUTS = (
     "Known layouts: 'value,inserted' with one row per canary (and optionally " + ", ".join(LABELS) + "), "
@@ -118,7 +119,7 @@ def _existing(path: str | Path) -> Path:
 
 def _names(path: Path, found: list[str]) -> list[str]:
     """The header, normalised; an error that shows it if it fits no layout."""
-    shown = ", ".join(repr(name) for name in found)
+    shown = ", ".join(repr(name) for name in found[:_SHOWN]) + f" and {len(found) - _SHOWN:,} more" * (len(found) > _SHOWN)
     names = [name.strip().lower() for name in found]
     names = ["value" if name == "score" else name for name in names]
     if len(set(names)) < len(names):

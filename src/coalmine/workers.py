@@ -107,7 +107,7 @@ class Workers(Generic[Task, Result]):
     """`count` workers for one job after the other, to be used as a context."""
 
     def __init__(self, count: int, job: Job[Task, Result]):
-        self.count = _validate.whole("workers", count, least=1)
+        self.count = _validate.workers(count)
         self._job, self._jobs = job, 0
         self._workers: list[_Worker] = []
         self._proven = False  # whether a worker has ever finished anything

@@ -29,6 +29,8 @@ def address(finished, tmp_path_factory):
     for name in ("result.json", "training.json", "manifest.json"):
         (root / "running" / name).unlink()
     (root / "running" / "events.jsonl").touch()
+    shutil.copytree(root / "first", root / "damaged")
+    (root / "damaged" / "result.json").write_text("{")  # why is a long sentence, which has to be broken
     server = uvicorn.Server(uvicorn.Config(make_app(root), port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -43,7 +45,8 @@ def address(finished, tmp_path_factory):
 def test_runs_live_page_report_and_comparison(reader, address, size):
     opened = reader(Address(f"{address}/"), width=size[0], height=size[1])
     page = opened.page
-    assert page.locator("#runs tbody tr").count() == 3
+    assert page.locator("#runs tbody tr").count() == 4
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0] and "is damaged" in page.inner_text("#runs")
     for choice in ("first", "second"):
         page.get_by_label(f"compare {choice}").check()
     page.get_by_role("button").click()

@@ -132,6 +132,13 @@ def test_a_fault_is_found_and_named(name):
     assert found.finding(key).side == side, str(found.finding(key))
 
 
+def test_zeros_of_the_noise_are_counted_where_the_release_has_none():
+    """The page said "claimed 0, measured 0" of a sentence that it called false."""
+    found = simulate(SUBJECT, CHECKS, 9_000_000_001, even).finding("noise-resolution")
+    assert found.deviates and abs(found.measured - 0.5) < 0.01
+    assert simulate(SUBJECT, CHECKS, 9_000_000_001).finding("noise-resolution").measured < 1e-4
+
+
 def test_a_tensor_of_few_parameters_is_looked_at():
     def quiet(noise, number):
         noise[-10:] *= 0.5

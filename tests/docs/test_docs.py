@@ -118,6 +118,13 @@ def test_every_verb_is_in_the_readme():
     assert [verb for verb in verbs if f"coalmine {verb}" not in readme] == []
 
 
+def test_every_extra_is_in_the_readme():
+    from coalmine.doctor import PURPOSES  # a test of its own compares them with the package
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [extra for extra in PURPOSES if extra and f"`{extra}`" not in readme] == []
+
+
 def test_every_public_name_is_documented():
     text = "\n".join(path.read_text(encoding="utf-8") for path in GUIDES)
     missing = [name for name in coalmine.__all__ if not name.startswith("_") and not re.search(rf"\b{re.escape(name)}\b", text)]

@@ -121,7 +121,7 @@ def test_rows_of_one_canary_are_evidence_only_as_replicates_with_coins():
         coalmine.bound_band(coalmine.Scores(**about, assignment="fixed"), delta=1e-5)
 
 
-def test_measured_rounds_do_not_change_the_model(tmp_path):
+def test_measured_rounds_do_not_change_the_model(tmp_path, called):
     changes = ["participation.rounds=4", "participation.epochs=1", "run.workers=1", "run.evaluate_every=0"]
     plain = run(read_config("tiny", changes), tmp_path / "plain", secret_seed=3, quiet=True)
     crafting = ["mode=frozen", "every=2", "pool=20", "canaries=16", "options={iterations=20}"]
@@ -135,6 +135,11 @@ def test_measured_rounds_do_not_change_the_model(tmp_path):
     assert again["confidence"] == pytest.approx(0.95)
     with pytest.raises(coalmine.errors.RunDirectoryError, match="before 2, 4"):
         craft(tmp_path / "measured", number=1)
+    said = called("craft", "measured", "--round", 2, "--json", folder=tmp_path)
+    assert json.loads(said.stdout)["scores_sha256"] == again["scores_sha256"] and "crafting canaries" in said.stderr
+    (tmp_path / "measured" / "result.json").write_text("{}")
+    with pytest.raises(coalmine.errors.RunDirectoryError, match="is damaged"):
+        craft(tmp_path / "measured", number=2)
 
 
 def test_a_pool_needs_users():

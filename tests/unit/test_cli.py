@@ -22,7 +22,7 @@ from coalmine.estimators import BOUNDS
 from coalmine.participation import FixedSize, Once, Poisson, Repeated
 from coalmine.result import schema
 
-VERBS = ("run", "resume", "estimate", "plan", "account", "check", "report", "compare", "reproduce", "selftest")
+VERBS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
 COALMINE = Path(sys.executable).with_name("coalmine")
 DIM, COUNT = 10_000, 60
 QUICK = ("--delta", "1e-5", "--dim", str(DIM))  # an exact null; cosines in DIM dimensions
@@ -339,7 +339,7 @@ def test_an_output_that_cannot_be_written(run, folder, tmp_path, where):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--delta", "1"], ["delta=1.0 is not allowed", "between 0 and 1"]),
+        (["--delta", "1"], ["delta=1.0 is not allowed", "at least 0 and below 1"]),
         (["--delta", "-1"], ["delta=-1.0 is not allowed"]),
         (["--delta", "nan"], ["delta is NaN"]),
         (["--delta", "inf"], ["delta=inf"]),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import coalmine
-from coalmine import _validate, cli
+from coalmine import _validate, cli, models
 from coalmine._random import stream
 from coalmine.accounting.claims import calibrate_noise, plain_gaussian
 from coalmine.accounting.events import event_of
@@ -120,12 +120,31 @@ def test_an_interruption_before_anything_was_begun(tmp_path):
         ("run.workers=100000", "less than or equal to 1024"),
         ("run.repeats=1000000000", "less than or equal to 10000"),
         ("privacy.delta=0", "greater than 0"),
+        ("client.learning_rate=1e300", "less than or equal to 1000000000000"),
+        ("server.learning_rate=1e300", "less than or equal to 1000000000000"),
+        ("client.epochs=1000000000", "less than or equal to 10000"),
         ("participation.round=3", "did you mean 'rounds'"),
     ],
 )
 def test_configurations_that_are_refused_before_anything_is_read(change, said):
     with pytest.raises(ValueError, match=said):
         read_config("tiny", ["mechanism.kind=adaptive", change])
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: models.mlp(shape=4, classes=2, hidden=[1] * 1001),
+        lambda: models.mlp(shape=4, classes=2, hidden="32"),
+        lambda: models.text_classifier(vocabulary=50, layers=10**9),
+        lambda: models.chat_lstm(vocabulary=50, layers=10**9),
+        lambda: models.gpt(vocabulary=50, layers=10**9),
+    ],
+)
+def test_models_have_at_most_a_thousand_layers(made):
+    """Ten thousand took minutes before the first round, with no word."""
+    with pytest.raises(ValueError, match="at most 1,000"):
+        made()
 
 
 def test_an_unknown_key_of_an_optional_section():

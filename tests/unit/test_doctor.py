@@ -29,7 +29,9 @@ def test_what_is_missing_comes_with_its_command(monkeypatch):
     assert parts["core"].ready and parts["core"].install == ""
     assert parts["parquet"].missing == ("pyarrow>=15",) and parts["parquet"].install == 'pip install "coalmine[parquet]"'
     assert "jinja2>=3.1" in parts["serve"].missing and "torch>=2.6" in parts["flower"].missing  # through other extras
-    assert 'missing pyarrow>=15 for score files in parquet: pip install "coalmine[parquet]"' in str(doctor.doctor())
+    assert 'missing pyarrow>=15 for score files in parquet, coalmine group: pip install "coalmine[parquet]"' in str(
+        doctor.doctor()
+    )
     monkeypatch.setattr(doctor, "_version", {**found, "numpy": "1.26"}.get)
     assert doctor.doctor().wrong == ("nothing works without: numpy>=2.0",)
 

@@ -211,6 +211,21 @@ def test_what_is_not_shown_begins_with_the_verdict(audit, word):
     assert any("single examples" in limit for limit in limits)
 
 
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        ("known-rounds", "random directions"),
+        ("whitened", "aimed"),
+        ("crafted-canaries", "data crafted for the model"),
+        ("mine", "One kind"),
+    ],
+)
+def test_canaries_are_called_what_they_are(audit, view, said):
+    limits = words.not_shown(replace(audit, setting={**audit.setting, "view": view}))
+    stronger = next(each for each in limits if each.startswith("What a stronger attack"))
+    assert said in stronger and ("random" in stronger) == (view == "known-rounds")
+
+
 def test_clients_that_take_part_more_often_are_named(audit):
     shown = replace(audit, training={"participation": plain(Repeated(12).attendance), "epsilon_of_clients": "inf"})
     assert any("clients 12 times" in limit and "epsilon = ∞" in limit for limit in words.not_shown(shown))

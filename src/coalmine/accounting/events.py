@@ -83,6 +83,8 @@ class Event:
 
     def delta(self, epsilon: float) -> float:
         """The delta at this epsilon."""
+        if self.noise == 0.0 or math.isinf(self.gap):
+            return 1.0
         if self.accountant == "analytic" or self.noise > MOST_NOISE:
             return float(gaussian_delta(0.0, 1.0, self.gap, 1.0, epsilon))
         if self.noise / MOVED[self.relation] < _LEAST_NOISE:
@@ -199,7 +201,7 @@ def _chosen(sampling: Sampling | None, accountant: str, relation: str, revealed:
 
 @lru_cache(maxsize=256)  # several views of a run ask for the same claim, and convolutions take seconds
 def _epsilon(event: Event, delta: float) -> float:
-    if event.noise == 0.0:
+    if event.noise == 0.0 or math.isinf(event.gap):  # of noise below what floats can divide by
         return math.inf
     if event.accountant == "analytic" or event.noise > MOST_NOISE:
         return float(gaussian_epsilon(0.0, 1.0, event.gap, 1.0, delta))

@@ -15,19 +15,34 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from coalmine.cli import crafting, grouping, inference, local, pages, papers, statistics, sweeping, zoo
 from coalmine.cli.speech import BROKEN, INTERRUPTED, USAGE, VIOLATED, AsJson, Quiet
 from coalmine.cli.speech import say as _say
 from coalmine.cli.speech import show as _show
 
+_LONGEST = 2_000  # characters of a message
 Workers = Annotated[int | None, typer.Option(help="Worker processes; results do not depend on it.")]
 Hooks = Annotated[
     list[str] | None, typer.Option("--hook", metavar="NAME", help="Log every round to tensorboard, mlflow or wandb, offline.")
 ]
 
+
+class _Verbs(TyperGroup):
+    """All verbs: Ctrl-C is said also where a verb has nothing to add to it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _say("coalmine: interrupted.", quiet=False)
+            raise typer.Exit(INTERRUPTED) from None
+
+
 app = typer.Typer(
     name="coalmine",
+    cls=_Verbs,
     help="Is your DP implementation right? Tests what private training does, and measures what it leaks.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -183,6 +198,8 @@ def main() -> NoReturn:
         _fail(f'{what} needs {error.name}: pip install "coalmine[{extra}]"', USAGE)
     except MemoryError:
         _fail("not enough memory for this input.", BROKEN)
+    except RecursionError:
+        _fail("an input is nested too deeply to be read.", BROKEN)
     except Exception as error:  # a fault of ours must not look like a violation, which Python's own exit code 1 would
         if os.environ.get("COALMINE_TRACEBACK"):
             raise
@@ -244,5 +261,8 @@ def _show_learned(training: Any) -> None:
 def _fail(text: str, code: int) -> NoReturn:
     from coalmine.terminal import harmless
 
-    typer.echo(f"coalmine: {harmless(text)}", err=True)  # it may quote a file
+    shown = harmless(text)  # it may quote a file, of any length
+    if len(shown) > _LONGEST:
+        shown = f"{shown[:_LONGEST]}… ({len(shown) - _LONGEST:,} more characters)"
+    typer.echo(f"coalmine: {shown}", err=True)
     sys.exit(code)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.speech import VIOLATED, AsJson
+from coalmine.cli.speech import VIOLATED, AsJson, Quiet, say
 
 
 def craft(
@@ -13,6 +13,7 @@ def craft(
     number: Annotated[int | None, typer.Option("--round", help="The round whose model is audited; default: the last.")] = None,
     canaries: Annotated[int | None, typer.Option(help="Canaries to design; default: crafting.canaries of the run.")] = None,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Craft data canaries for one model of a run, and measure what one round reveals of them. Nothing is trained again.
 
@@ -26,7 +27,7 @@ def craft(
     from coalmine.training.crafted_words import in_words
     from coalmine.training.crafting import craft as measure
 
-    found = measure(directory, number=number, canaries=canaries, say=lambda text: typer.echo(text, err=True))
+    found = measure(directory, number=number, canaries=canaries, say=lambda text: say(text, quiet))
     typer.echo(json.dumps(plain(found), indent=2, sort_keys=True) if as_json else in_words(found))
     if found["violated"]:
         raise typer.Exit(VIOLATED)

@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from coalmine.cli.speech import AsJson, Quiet
+from coalmine.cli.speech import INTERRUPTED, AsJson, Quiet
 from coalmine.cli.speech import say as _say
 
 
@@ -49,23 +49,17 @@ def group(
         if user is None:
             raise ValueError("--user is missing: the column that says whose a row is.")
         _say(f"grouping into {out}", quiet)
-        info = group_by_user(
-            list(inputs),
-            out,
-            user=user,
-            columns=column,
-            order_by=order_by,
-            memory=memory,
-            buckets=buckets,
-            missing_key=missing_key,
-            max_rows_per_user=max_rows,
-            dedup=dedup,
-            format=format,
-            workers=workers,
-        )
+        how: dict[str, Any] = {"missing_key": missing_key, "max_rows_per_user": max_rows, "dedup": dedup, "format": format}
+        how |= {"memory": memory, "buckets": buckets, "workers": workers, "columns": column, "order_by": order_by}
+        try:
+            info = group_by_user(list(inputs), out, user=user, **how)
+        except KeyboardInterrupt:
+            _say("coalmine: interrupted; the same command goes on.", quiet=False)
+            raise typer.Exit(INTERRUPTED) from None
     sizes = statistics(info.path) if stats else {}
     if as_json:
-        typer.echo(json.dumps({**plain(info), "path": str(info.path), **({"statistics": sizes} if stats else {})}, indent=2))
+        found = {**vars(info), "path": str(info.path), **({"statistics": sizes} if stats else {})}
+        typer.echo(json.dumps(plain(found), indent=2))
         return
     typer.echo(str(info))
     for name, value in sizes.items():

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from coalmine.cli.speech import BROKEN, INCONCLUSIVE, AsJson, Quiet, check_output, say, show
+from coalmine.cli.speech import BROKEN, INCONCLUSIVE, PAGES, AsJson, Quiet, check_output, say, show
 
 
 def report(
@@ -27,11 +27,11 @@ def report(
       coalmine report result.json -o audit.html
       coalmine report runs/first --format md
     """
-    from coalmine import _validate
+    from coalmine import _validate, manifest
     from coalmine.report.evidence import Evidence
 
     _validate.one_of("format", format, ("html", "md"))
-    check_output(output)
+    check_output(output, source, kinds=PAGES)
     evidence = Evidence.of(source)
     if format == "md":
         from coalmine.report.card import card
@@ -43,7 +43,7 @@ def report(
         text = page(evidence)
         where = output or (source if source.is_dir() else source.parent) / "report.html"
     if where is not None:
-        where.write_text(text, encoding="utf-8")
+        manifest.put(where, text)
         say(f"wrote {where}", quiet)
     if as_json:
         show(evidence.result, as_json)
@@ -63,12 +63,13 @@ def compare(
     Example:
       coalmine compare runs/first runs/second -o compare.html
     """
+    from coalmine import manifest
     from coalmine.report.compare import compare as put_together
 
-    check_output(output)
+    check_output(output, *directories, kinds=PAGES)
     found = put_together(directories)
     if output is not None:
-        output.write_text(found.to_html(), encoding="utf-8")
+        manifest.put(output, found.to_html())
         say(f"wrote {output}", quiet)
     show(found, as_json)
 

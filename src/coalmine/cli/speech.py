@@ -10,6 +10,7 @@ from coalmine.errors import InputFileError
 
 VIOLATED, USAGE, INCONCLUSIVE, BROKEN, INTERRUPTED = 1, 2, 3, 4, 130  # exit codes
 
+PAGES = (".html", ".htm", ".md", ".txt")  # what a page may replace
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
 
@@ -26,15 +27,27 @@ def show(result: Any, as_json: bool) -> None:
         typer.echo(json.dumps(plain(result), indent=2))
 
 
-def check_output(path: Path | None) -> None:
-    """Before any work: whether a file can be written there."""
-    if path is not None and path.is_dir():
+def check_output(path: Path | None, *inputs: Path, kinds: tuple[str, ...]) -> None:
+    """Before any work: whether a file can be written there. It may replace one of its kind, no input and no file of a run."""
+    if path is None:
+        return
+    if path.is_dir():
         raise InputFileError(f"{str(path)!r} is a directory; name a file in it.")
-    if path is not None and not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise InputFileError(f"cannot write {str(path)!r}: there is no directory {str(path.parent)!r}.")
+    if any(path.is_file() and each.is_file() and path.samefile(each) for each in inputs):
+        raise InputFileError(f"{str(path)!r} is what is read here, and would be replaced; name another file.")
+    from coalmine.manifest import run_of
+
+    if (run := run_of(path)) is not None:
+        raise InputFileError(f"{str(path)!r} belongs to the run in {str(run)!r}, and would be replaced; name another file.")
+    if path.is_file() and path.suffix.lower() not in kinds:
+        raise InputFileError(f"{str(path)!r} is there already and is no {kinds[0]} file; name another one, or remove it first.")
 
 
 def say(text: str, quiet: bool) -> None:
     """Prose, unless asked to be quiet."""
     if not quiet:
-        typer.echo(text, err=True)
+        from coalmine.terminal import harmless
+
+        typer.echo(harmless(text), err=True)  # it may name a file

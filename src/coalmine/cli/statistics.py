@@ -83,7 +83,7 @@ def estimate(
     pattern = options.participation_pattern(participations, sampling_rate, cohort_size, population, rounds)
     stated = options.stated_claim(claim, noise_multiplier, pattern, relation, delta)
     law, played, view = options.null_law(dim, max_over_rounds), options.game(game), options.view(view)
-    check_output(output)
+    check_output(output, scores, kinds=(".json",))
     if scores.is_file() and scores.stat().st_size > _LARGE_FILE:
         _say(f"reading {scores.name}, {scores.stat().st_size / 1e6:.0f} MB; this takes a while", quiet)
     table = Scores.from_file(scores, assignment=assignment, dim=dim, null=law, game=played, view=view)
@@ -155,12 +155,14 @@ def plan(
 
     if strategy is not None:
         own = {"bands": bands, "buffers": buffers, "damping": damping, "objective": objective, "honaker": honaker, "file": file}
-        check_output(picture)
+        check_output(picture, kinds=(".svg",))
         planned = strategies.planned(rounds, participations, separation, momentum)
         _say(strategies.patience(planned), quiet or not strategies.patience(planned))
         found = strategies.compare(strategy, own, planned, dim, _given_both(claim, delta))
         if picture is not None:
-            picture.write_text(found.picture(), encoding="utf-8")
+            from coalmine import manifest
+
+            manifest.put(picture, found.picture())
             _say(f"wrote {picture}", quiet)
         _show(found, as_json)
         return
@@ -255,11 +257,11 @@ def account(
 
     \b
     Examples:
-      coalmine account --strategy banded --bands 16 --rounds 2048 --separation 256 --epsilon 8 --delta 1e-5
-      coalmine account --zcdp 0.81 --delta 1e-10
       coalmine account --noise-multiplier 1 --delta 1e-5
       coalmine account --noise-multiplier 1 --delta 1e-5 --sampling-rate 0.01 --rounds 1000
       coalmine account --epsilon 3 --delta 1e-6 --participations 8
+      coalmine account --strategy banded --bands 16 --rounds 2048 --separation 256 --epsilon 8 --delta 1e-5
+      coalmine account --zcdp 0.81 --delta 1e-10
     """
     own = {"bands": bands, "buffers": buffers, "damping": damping, "objective": objective, "honaker": honaker}
     own |= {"restart_every": restart_every, "file": file}

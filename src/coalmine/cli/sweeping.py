@@ -29,10 +29,10 @@ def sweep(
     from coalmine.training.sweep import read_grid
     from coalmine.training.sweep import sweep as make_all
 
-    _validate.whole("workers", workers, least=1)
+    _validate.workers(workers)
     points = read_grid(grid)
     where = out if out is not None else Path("runs") / grid.stem
-    say(f"{len(points.configs)} runs in {where}", quiet)
+    say(f"{len(points.configs)} run{'s' * (len(points.configs) != 1)} in {where}", quiet)
     try:
         with sharing(engine, address, workers, where, points.slurm) as make_workers:
             found = make_all(

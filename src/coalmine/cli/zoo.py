@@ -6,6 +6,9 @@ from typing import Annotated
 import typer
 
 from coalmine.cli.speech import AsJson, Quiet, say, show
+from coalmine.errors import InputFileError
+
+_MOST = 10_000  # runs of one bug
 
 
 def zoo(
@@ -31,16 +34,19 @@ def zoo(
     if only_list:
         show(listing(names or ()), as_json)
         return
-    from coalmine import _validate
+    from coalmine import _validate, manifest
     from coalmine.cli import options
     from coalmine.progress import track
     from coalmine.zoo import audit_all
     from coalmine.zoo.page import page
 
     listing(names or ())  # what is not allowed is said before there is a directory
-    for name, count, least in (("seeds", seeds, 1), ("correct", correct, 0), ("workers", workers, 1)):
-        _validate.whole(name, count, least=least)
+    _validate.workers(workers)
+    _validate.whole("seeds", seeds, least=1, most=_MOST)
+    _validate.whole("correct", correct, least=0, most=_MOST)
     where = options.free_directory("zoo") if out is None else out
+    if where.exists() and not where.is_dir():
+        raise InputFileError(f"{str(where)!r} is not a directory. Choose another --out.")
     where.mkdir(parents=True, exist_ok=True)
     found = audit_all(
         names or (),
@@ -49,8 +55,8 @@ def zoo(
         workers=workers,
         track=lambda batches: track(batches, "zoo", quiet=quiet),
     )
-    (where / "zoo.json").write_text(found.to_json(), encoding="utf-8")
-    (where / "zoo.html").write_text(page(found), encoding="utf-8")
+    manifest.put(where / "zoo.json", found.to_json())
+    manifest.put(where / "zoo.html", page(found))
     say(f"wrote {where / 'zoo.html'} and zoo.json", quiet)
     show(found, as_json)
     raise typer.Exit(0 if found.passed else 1)

@@ -142,8 +142,10 @@ class NoiseResolution:
         tails = [Tail(poisson_above(*row)) for row in memory["repeated"].tolist()]
         tail, number = memory["worst"]
         tails.append(Tail(min(1.0, float(tail * tried)), where=f"round {int(number) + 1}"))
-        repeated, expected = memory["repeated"][0] / values
-        return found(self.key, worst(tails), claimed=0.0, measured=float(repeated), expected_at_most=float(expected))
+        # of the release or of its noise, whichever is stranger: zeros of the noise are no equal values of a release
+        repeated, expected = min(memory["repeated"], key=lambda row: poisson_above(*row)) / values
+        beyond = max(float(repeated - expected), 0.0)  # chance repeats some values too, and 0 is claimed of the others
+        return found(self.key, worst(tails), claimed=0.0, measured=beyond, expected_at_most=float(expected))
 
 
 class NoiseMean:

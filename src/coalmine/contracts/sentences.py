@@ -39,6 +39,11 @@ def reason(code: str, numbers: Numbers) -> str:
     return "; ".join(known) if known else f"for a reason that this version does not know ({code})"
 
 
+def brief(code: str, numbers: Numbers) -> str:
+    """The same without what would have been noticed."""
+    return "; ".join(BRIEF.get(each) or reason(each, numbers) for each in code.split("+"))
+
+
 def caveat(code: str, data: Numbers) -> tuple[str, str]:
     """(what it is about, the sentence)."""
     if code not in CAVEATS:

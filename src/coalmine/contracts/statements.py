@@ -297,6 +297,11 @@ class Verdict:
         return sentences.reason(self.code, {**self.numbers, "found_false": self.found_false})
 
     @property
+    def brief(self) -> str:
+        """The reason, without what would have been noticed."""
+        return sentences.brief(self.code, {**self.numbers, "found_false": self.found_false})
+
+    @property
     def failed(self) -> bool:
         """Whether a gate fails: the claim is false, or was computed for another mechanism. More noise, else as said, passes."""
         return self.word == "VIOLATED" or (self.word == "DEVIATES" and self.side != "more")

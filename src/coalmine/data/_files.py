@@ -7,10 +7,15 @@ downloaded: a missing file's message says what the file is and which project pub
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from coalmine.errors import InputFileError
 
 VARIABLE = "COALMINE_DATA"
+_STEPS = np.zeros(256, np.int8)  # by byte: one level deeper or less deep
+_STEPS[[*b"{["]], _STEPS[[*b"}]"]] = 1, -1
 
 
 @dataclass(frozen=True)
@@ -61,3 +66,18 @@ def broken(path: Path, reason: object, *, what: str) -> InputFileError:
 def needs(package: str, *, what: str, extra: str = "data") -> InputFileError:
     """The error of an optional package that is not installed."""
     return InputFileError(f'{what} needs {package}: pip install "coalmine[{extra}]"')
+
+
+def deepest(file: Any, block: int = 1 << 20) -> int:
+    """How deep the brackets of JSON lines are nested at most; those in texts count too, which makes it larger."""
+    most = depth = 0
+    while data := file.read(block):
+        found = np.frombuffer(data, np.uint8)
+        ends = np.flatnonzero(found == 10)
+        levels = depth + np.cumsum(_STEPS[found], dtype=np.int64)
+        before = np.concatenate([[0], levels[ends]])  # where a line begins, its brackets begin anew
+        lengths = np.diff(np.concatenate([[0], ends + 1, [found.size]]))
+        levels -= np.repeat(before, lengths)
+        most = max(most, int(levels.max()))
+        depth = 0 if found[-1] == 10 else int(levels[-1])
+    return most

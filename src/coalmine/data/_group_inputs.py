@@ -12,6 +12,7 @@ A key is text or a whole number in every row; 1 and "1" do not mix. Other column
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,11 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from coalmine.data._files import broken, existing
+from coalmine.data._files import broken, deepest, existing
 from coalmine.data.users import arrow
 from coalmine.errors import InputFileError
 
 READ_ROWS = 1 << 16  # rows of a batch that is read; files do not depend on it
+MOST_COLUMNS = 2_000  # beside the key: every bucket has a buffer for each
+_WIDEST = 20_000  # columns of a csv file, of which few are kept
+_SHOWN = 20  # columns in a message
+_DEEPEST = 1_000  # brackets in one another
 _BLOCK = 8 << 20  # bytes of a block of csv or JSON
 _TEXTS = (".csv", ".tsv", ".txt")
 _JSONS = (".jsonl", ".ndjson", ".json")
@@ -63,12 +68,10 @@ class Keyed:
     def _checked(self, batch: Any, row: int) -> Any:
         pa = arrow("grouping data")
         names = batch.schema.names
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputFileError(f"{self._where} has two columns {twice!r}; rename one of them.")
+        _check_names(names, self._where)
         for name in [each for each in (self.user, *(self.columns or ())) if each is not None]:
             if name not in names:
-                raise InputFileError(f"{self._where} has no column {name!r}; found {', '.join(map(repr, names))}.")
+                raise InputFileError(f"{self._where} has no column {name!r}; found {_shown(names)}.")
         if KEY in names:
             raise InputFileError(f"{self._where} has a column {KEY!r}, a name that is used here; rename it.")
         found = batch.column(self.user) if self.key is None else self.key(batch)
@@ -82,6 +85,11 @@ class Keyed:
         self.kind = kind
         self._seen.setdefault(self._where, kind)
         others = [name for name in (self.columns or names) if name != self.user]
+        if len(others) > MOST_COLUMNS:
+            raise InputFileError(
+                f"{self._where} has {len(others):,} columns; at most {MOST_COLUMNS:,} are grouped. Choose some with columns= "
+                "(--column)."
+            )
         arrays = [_plain(pa, batch.column(name)) for name in others]
         self._same_schema(pa, others, arrays)
         self._can_order(pa)
@@ -159,7 +167,7 @@ class Keyed:
         if self.order_by is None:
             return
         if self.order_by not in self.schema.names:
-            said = ", ".join(map(repr, self.schema.names))
+            said = _shown(self.schema.names)
             raise InputFileError(
                 f"{self._where}: rows cannot be ordered by {self.order_by!r}; columns beside the key are {said}."
             )
@@ -168,7 +176,19 @@ class Keyed:
             raise InputFileError(f"{self._where}: rows cannot be ordered by {self.order_by!r}, whose values are {kind}.")
 
     def _ordered(self, names: list[str], arrays: list[Any]) -> list[Any]:
-        return [arrays[names.index(name)] for name in self.schema.names]
+        found = dict(zip(names, arrays, strict=True))
+        return [found[name] for name in self.schema.names]
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputFileError(f"{where} has two columns {twice[0]!r}; rename one of them.")
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
 
 
 def read_batches(source: Any, user: str | None, where: str) -> Iterator[Any]:
@@ -226,6 +246,8 @@ def _csv(pa: Any, path: Path, user: str | None) -> Iterator[Any]:
     with pa.input_stream(str(path), compression="detect") as file:
         header = file.read(_BLOCK).split(b"\n", 1)[0].decode("utf-8", "replace")
     separator = max(",;\t", key=header.count)
+    if header.count(separator) >= _WIDEST:
+        raise InputFileError(f"{path.name} has {header.count(separator) + 1:,} columns; at most {_WIDEST:,} are read.")
     reader = pyarrow.csv.open_csv(
         pa.input_stream(str(path), compression="detect"),
         read_options=pyarrow.csv.ReadOptions(block_size=_BLOCK, use_threads=False),
@@ -264,6 +286,9 @@ def _json(pa: Any, path: Path, user: str | None) -> Iterator[Any]:
     with pa.input_stream(str(path), compression="detect") as file:
         if file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             raise InputFileError(f"{path.name} is one JSON list; JSON lines are read here, one object a line.")
+    with pa.input_stream(str(path), compression="detect") as file:
+        if deepest(file) > _DEEPEST:  # which the reader does not survive
+            raise InputFileError(f"{path.name} has values nested more than {_DEEPEST:,} deep; no table has such.")
     options = pyarrow.json.ReadOptions(block_size=_BLOCK, use_threads=False)
     yield from pyarrow.json.open_json(pa.input_stream(str(path), compression="detect"), read_options=options)
 
@@ -272,10 +297,7 @@ def _parquet(pa: Any, path: Path, user: str | None) -> Iterator[Any]:
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path) as file:
-        names = file.schema_arrow.names
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputFileError(f"{path.name} has two columns {twice!r}; rename one of them.")
+        _check_names(file.schema_arrow.names, path.name)
         yield from file.iter_batches(batch_size=READ_ROWS, use_threads=False)
 
 

@@ -29,7 +29,7 @@ class GroupedInfo:
 
     def __str__(self) -> str:
         lost = ", ".join(f"{count:,} rows: {reason.replace('_', ' ')}" for reason, count in self.dropped.items() if count)
-        text = f"{self.path}: {self.users:,} users, {self.rows:,} rows in {self.buckets} buckets"
+        text = f"{self.path}: {self.users:,} users, {self.rows:,} rows in {self.buckets} bucket{'s' * (self.buckets != 1)}"
         return text + (f"; left out: {lost}" if lost else "")
 
 
@@ -42,8 +42,12 @@ def read_manifest(path: str | Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
         schema = manifest["schema"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise InputFileError(f"{str(folder / 'manifest.json')!r} is damaged. Group the data again.") from None
+    if not str(schema).startswith(f"{SCHEMA.partition('/')[0]}/"):  # of something else, as of a run
+        raise InputFileError(
+            f"{str(folder)!r} is no grouped data. `coalmine group IN... --user COLUMN --out DIR` writes such a folder."
+        )
     if schema != SCHEMA:
         raise InputFileError(f"{str(folder)!r} was written in the layout {schema!r}; this version reads {SCHEMA!r}.")
     if lacks := [name for name in _HAS if name not in manifest]:

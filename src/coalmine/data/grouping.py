@@ -302,7 +302,12 @@ def _locked(folder: Path) -> Iterator[None]:
     """One process at a time; the lock ends with the process."""
     if folder.exists() and not folder.is_dir():
         raise InputFileError(f"{str(folder)!r} is a file. Name a new folder for the groups.")
-    folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_symlink() and not folder.exists():
+        raise InputFileError(f"{str(folder)!r} is a link that leads nowhere. Name a new folder for the groups.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputFileError(f"cannot make the folder {str(folder)!r}: {error.strerror}. Name another one.") from None
     with (folder / "lock").open("wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -45,7 +45,7 @@ def text_classifier(*, vocabulary: int, classes: int = 2, embedding: int = 100, 
         _validate.whole("vocabulary", vocabulary, least=SPECIAL + 1),
         _validate.whole("embedding", embedding, least=1),
         _validate.whole("hidden", hidden, least=1),
-        _validate.whole("layers", layers, least=1),
+        _validate.whole("layers", layers, least=1, most=_validate.MOST_LAYERS),
         _validate.whole("classes", classes, least=2),
     )
     return Model("text-classifier", build, features="tokens")

@@ -30,6 +30,9 @@ def mlp(*, shape: Sequence[int] | int, classes: int, hidden: Sequence[int] = (32
     """
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     inputs = prod(_validate.whole("shape", size, least=1) for size in sizes)
+    if isinstance(hidden, str) or len(hidden) > _validate.MOST_LAYERS:
+        said = f"a list of at most {_validate.MOST_LAYERS:,} whole numbers, as [32]"
+        raise ValueError(f"hidden={str(hidden)[:40]!r} is not allowed: it must be {said}.")
     inner = [_validate.whole("hidden", size, least=1) for size in hidden]
     build = partial(dense_layers, inputs, *inner, _validate.whole("classes", classes, least=2))
     return Model("mlp" if inner else "logistic", build, features="numbers")

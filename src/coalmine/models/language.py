@@ -128,7 +128,7 @@ def _model(name: str, vocabulary: int, embedding: int, hidden: int, layers: int,
         _validate.whole("vocabulary", vocabulary, least=SPECIAL + 1),
         _validate.whole("embedding", embedding, least=1),
         _validate.whole("hidden", hidden, least=1),
-        layers=_validate.whole("layers", layers, least=1),
+        layers=_validate.whole("layers", layers, least=1, most=_validate.MOST_LAYERS),
         projected=projected,
         tied=tied,
     )

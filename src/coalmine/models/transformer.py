@@ -113,6 +113,7 @@ def gpt(
     sizes = {
         name: _validate.whole(name, value, least=SPECIAL + 1 if name == "vocabulary" else 1) for name, value in sizes.items()
     }
+    _validate.whole("layers", layers, least=1, most=_validate.MOST_LAYERS)
     if sizes["width"] % sizes["heads"]:
         raise ValueError(f"width={width} must be a multiple of heads={heads}.")
     build = partial(build_gpt, **sizes, rank=_validate.whole("lora_rank", lora_rank), initial=initial)

@@ -120,11 +120,11 @@ def run_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """(the configuration of a run without what depends on the machine, what the run wrote about itself)."""
     file = path / "config.toml"
     try:
-        stated = tomllib.loads(file.read_text(encoding="utf-8"))
+        stated = tomllib.loads(manifest.content(file).decode())
         _check_numbers(stated)
     except FileNotFoundError:
         return {}, {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputFileError(f"cannot read {str(file)!r}: {error}. Put back the file that the run wrote.") from None
     about = stated.pop("about", {})
     sections = {name: section for name, section in renamed.section(stated, quiet=True).items() if isinstance(section, dict)}
@@ -179,8 +179,8 @@ def scores_of(path: Path, result: AuditResult) -> list[Scores]:
 def read_rounds(file: Path) -> tuple[Round, ...]:
     """The lines of events.jsonl, without times; what is no line of it is left out."""
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        lines = manifest.content(file).decode(errors="replace").splitlines()
+    except (OSError, InputFileError):
         return ()
     found = []
     for line in lines:
@@ -194,13 +194,13 @@ def read_rounds(file: Path) -> tuple[Round, ...]:
 def read_spectrum(file: Path) -> dict[str, Any]:
     """What a run with aimed canaries wrote of its spectrum, lists of numbers; empty where there is none."""
     try:
-        found = json.loads(file.read_bytes())
+        found = json.loads(manifest.content(file))
         lists = {name: [float(value) for value in found.get(name) or ()] for name in ("ground", "heights", "epsilons")}
         marks = [(str(each["what"]), float(each["epsilon"])) for each in found["marks"]]
         return {**lists, "level": float(found["level"]), "marks": marks}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputFileError(f"cannot read {str(file)!r}: {error}. Put back the file that the run wrote.") from None
 
 

@@ -73,8 +73,8 @@ def environment() -> jinja2.Environment:
 
 
 def unbroken(text: str) -> Markup:
-    """Escaped text in which no line ends within a power of ten."""
-    parts = re.split(r"(delta = [\d.]+e-\d+)", text)
+    """Escaped text in which no line ends between epsilon or delta and its value."""
+    parts = re.split(r"((?:delta|epsilon) = (?:[\d.,]*\d(?:e-?\d+)?|∞))", text)
     return Markup().join(
         Markup('<span class="nobr">{}</span>').format(part) if place % 2 else part for place, part in enumerate(parts)
     )

@@ -12,7 +12,7 @@ from typing import Any
 from coalmine.contracts import Attendance, Game, LowerBound, Verdict, from_plain, percent
 from coalmine.contracts.power_sentences import attacker as _attacker
 from coalmine.contracts.power_sentences import strength
-from coalmine.contracts.sentences import ANSWERS, BRIEF, too_small, view_name
+from coalmine.contracts.sentences import ANSWERS, too_small, view_name
 from coalmine.estimators.diagnostics import SUSPICIOUS
 from coalmine.report.digits import at_least, number, power_of_ten
 from coalmine.result import AuditResult
@@ -38,6 +38,14 @@ _LIMITS = {  # what each verdict does not say
     "INCONCLUSIVE": "Whether the claim holds. This design would probably have missed a violation: its silence says nothing.",
     NO_CLAIM: "Whether any claim holds: none was given.",
 }
+_RANDOM = "Canaries are random directions in one run; crafted ones, another run or another training"
+_AIMED = "Canaries are aimed, in one run, at where this mechanism hides them least; another run or another training"
+_KINDS = {  # by the view: what was looked for, and what was not
+    **dict.fromkeys(VIEWS, _RANDOM),
+    **dict.fromkeys(("whitened", "likelihood-ratio"), _AIMED),
+    "crafted-canaries": "Canaries are data crafted for the model of a round; other data, another round or another training",
+}
+_KIND = "One kind of canary was looked for, in one run; others, another run or another training"  # scores of others
 _TWICE = {"client": "one person with two ids", "example": "an example that is in the data twice"}
 _RELATIONS = {"add-or-remove-one": "add or remove one", "replace-one": "replace one"}
 
@@ -61,7 +69,7 @@ def answer(result: AuditResult) -> str:
 
 def gloss(result: AuditResult) -> str:
     """The reason, without what `noticed` says in a line of its own."""
-    return BRIEF.get(result.verdict.code, reason(result)) if result.verdict is not None else reason(result)
+    return result.verdict.brief if result.verdict is not None else reason(result)
 
 
 def game_of(result: AuditResult) -> Game:
@@ -176,7 +184,7 @@ def not_shown(result: AuditResult) -> list[str]:
     if not _noise_seen(result):
         limits.append(
             "Noise with structure, or noise that can be predicted. The noise itself could not be looked at: noise on part of "
-            "the coordinates, repeated noise, or noise from a guessable seed protects less than its strength says, and random "
+            "the coordinates, repeated noise, or noise from a guessable seed protects less than its strength says, and "
             "canaries may not see it."
         )
     else:
@@ -188,10 +196,7 @@ def not_shown(result: AuditResult) -> list[str]:
         )
     if not result.bound.valid:
         limits.append("A proof. The bound is approximate and may lie above the truth more often than its confidence says.")
-    limits.append(
-        "What a stronger attack would find. Canaries are random directions in one run; crafted ones, another run or another "
-        "training may show more."
-    )
+    limits.append(f"What a stronger attack would find. {_KINDS.get(result.setting['view'], _KIND)} may show more.")
     limits.append(f"What other adversaries see. The statement is for the view “{view}” alone.")
     others = {"client": "single examples", "example": "people with several examples"}.get(game.unit or "")
     if others:

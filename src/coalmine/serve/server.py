@@ -81,7 +81,9 @@ def serve(directory: str | Path, port: int, ready: Callable[[str], None]) -> Non
         except OSError as error:
             raise ValueError(f"port {port} cannot be taken ({error.strerror}); --port 0 takes a free one.") from None
         listening.listen()
-        config = uvicorn.Config(make_app(directory), log_level="warning", access_log=False, server_header=False)
+        config = uvicorn.Config(
+            make_app(directory), log_level="warning", access_log=False, server_header=False, use_colors=False
+        )
         ready(f"http://{HOSTS[0]}:{listening.getsockname()[1]}/")
         try:
             uvicorn.Server(config).run(sockets=[listening])

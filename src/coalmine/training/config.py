@@ -28,10 +28,14 @@ __all__ = [
     "fingerprint",
     "located",
     "parse_config",
+    "parse_toml",
     "preset_names",
     "read_config",
+    "read_toml",
     "write_config",
 ]
+
+_LARGEST = 1_000_000  # bytes of a TOML file
 
 
 def preset_names() -> list[str]:
@@ -45,7 +49,7 @@ def read_config(source: str | Path, changes: Sequence[str] = ()) -> Config:
     if name in preset_names():
         text = _presets().joinpath(f"{name}.toml").read_text(encoding="utf-8")
     elif Path(name).is_file():
-        text = Path(name).read_text(encoding="utf-8", errors="replace")
+        text = read_toml(Path(name))
     else:
         raise InputFileError(
             f"{name!r} is neither a file nor a preset{nearest(name, preset_names())} Presets: {', '.join(preset_names())}."
@@ -58,15 +62,30 @@ def parse_config(text: str, changes: Sequence[str] = (), *, where: str = "the co
 
     `quiet`: without a notice of names that changed, for files that a run wrote and nobody edits.
     """
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputFileError(f"{where} is not TOML: {error}.") from None
+    data = parse_toml(text, where)
     data.pop("about", None)  # what a run writes about itself
     data = renamed.section(data, quiet=quiet)
     for change in changes:
         _apply(data, change)
     return checked(data, where=where)
+
+
+def read_toml(path: Path) -> str:
+    """The text of a configuration or a grid, which somebody wrote by hand."""
+    size = path.stat().st_size
+    if size > _LARGEST:
+        raise InputFileError(f"{str(path)!r} has {size / 1e6:,.1f} MB; a TOML file of settings has at most 1 MB.")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """A TOML document."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputFileError(f"{where} is not TOML: {error}.") from None
+    except RecursionError:
+        raise InputFileError(f"{where}: its values are nested too deeply.") from None
 
 
 def changed(config: Config, changes: Sequence[str]) -> Config:
@@ -140,7 +159,7 @@ def _apply(data: dict[str, Any], change: str) -> None:
         raise ValueError(f"--set {change!r}: write section.key=value, as mechanism.noise_multiplier=0.5.")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         parsed = value.strip()
     name, parsed = renamed.path(".".join(keys), parsed)
     keys, section = name.split("."), data

@@ -177,6 +177,8 @@ def craft(
     """
     quiet_threads()
     directory = RunDirectory.open(path)
+    if directory.finished:
+        manifest.check(directory.path)
     config = parse_config(directory.config, where=f"{path}/config.toml", quiet=True)
     job = federation(config, load_task(config), directory.secret_seed)
     done, state = directory.look()

@@ -245,7 +245,7 @@ def attack_once(setup: Setup, folder: Path) -> InferenceResult:
     }
     result = _audited(setup, found, stated)
     found.scores.save(folder / "scores.npz")
-    (folder / "inference.json").write_text(json.dumps(plain(about), indent=2) + "\n", encoding="utf-8")
+    manifest.put(folder / "inference.json", json.dumps(plain(about), indent=2) + "\n")
     manifest.write(folder, {"result.json": result.to_json().encode()})
     result.save(folder / "result.json")
     page = make_page(folder, result, [found.scores])

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from coalmine._validate import MOST_WORKERS
 from coalmine.audit.spec import LARGEST_LEVEL, LEAST_POOL, SHOWN, AuditSpec
 from coalmine.contracts.conformance import LEVEL
 from coalmine.mechanisms.registry import MECHANISMS, defaults_of, keys_of
@@ -16,6 +17,7 @@ from coalmine.training.crafting_section import CraftingSection
 
 Whole = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -60,9 +62,9 @@ class ModelSection(_Section):
 class ClientSection(_Section):
     """Local training. FedSGD and central DP-SGD: batch_size = "all", epochs = 1, learning_rate = 1."""
 
-    epochs: Whole = Field(1, description="passes over a client's examples")
+    epochs: Whole = Field(1, le=10_000, description="passes over a client's examples")
     batch_size: Whole | Literal["all"] = Field(16, description="examples in a step")
-    learning_rate: Positive = Field(0.1, description="learning rate of local SGD")
+    learning_rate: Rate = Field(0.1, description="learning rate of local SGD")
     momentum: Decay = Field(0.0, description="momentum of local SGD, zero at the beginning of every round")
     max_steps: Whole | None = Field(None, description="largest number of steps")
     max_examples: Whole | None = Field(None, description="largest number of examples, chosen again in every round")
@@ -72,7 +74,7 @@ class ServerSection(_Section):
     """What the server does with the released mean."""
 
     optimiser: Literal["sgd", "adam"] = Field("sgd", description="adam is FedAdam")
-    learning_rate: Positive = Field(1.0, description="learning rate of the server")
+    learning_rate: Rate = Field(1.0, description="learning rate of the server")
     momentum: Decay = Field(0.0, description="momentum of sgd")
     first_decay: Decay = Field(0.9, description="decay of the first moment of adam")
     second_decay: Decay = Field(0.99, description="decay of the second moment of adam")
@@ -255,7 +257,7 @@ class RunSection(_Section):
     seed: Annotated[int, Field(ge=0, strict=True)] = Field(
         0, description="public seed: initialisation, order of examples, public sampling"
     )
-    workers: Whole = Field(2, le=1024, description="worker processes; results do not depend on it")
+    workers: Whole = Field(2, le=MOST_WORKERS, description="worker processes; results do not depend on it")
     evaluate_every: Annotated[int, Field(ge=0)] = Field(10, description="rounds between evaluations; 0: at the end only")
     reference: bool = Field(False, description="afterwards train the same without noise and canaries, for comparison")
     repeats: Whole = Field(
@@ -274,8 +276,8 @@ class InferenceSection(_Section):
     canary_users: Annotated[int, Field(ge=0, strict=True)] = Field(80, description="users with a shared random string")
     shared: tuple[Whole, ...] = Field((4, 16), min_length=1, description="lengths of these strings, in characters")
     reference_users: Whole = Field(100, description="users of the reference model; no target is one of them")
-    reference_steps: Whole = Field(400, description="training steps of the reference model")
-    epochs: Positive = Field(4.0, description="passes over the texts of those who join")
+    reference_steps: Whole = Field(400, le=10_000_000, description="training steps of the reference model")
+    epochs: Positive = Field(4.0, le=10_000, description="passes over the texts of those who join")
     statistic: Literal["log ratio", "log ratio per token"] = Field(
         "log ratio", description="mean over attack texts of the log-likelihood ratio, or of its mean over tokens"
     )

@@ -13,20 +13,30 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coalmine import manifest
 from coalmine.errors import CoalmineError, InputFileError, RunDirectoryError
 from coalmine.report.compare import compare
 from coalmine.runs import RunDirectory
 from coalmine.training import campaign
-from coalmine.training.config import Config, changed, located, parse_config, read_config, write_config
+from coalmine.training.config import (
+    Config,
+    changed,
+    located,
+    parse_config,
+    parse_toml,
+    read_config,
+    read_toml,
+    write_config,
+)
 from coalmine.workers import Workers
 
 MOST = 1000  # runs of a sweep
+_OURS = ("grid.toml", "compare.html", "slurm")
 _KNOWN = ("config", "grid", "slurm")
 
 
@@ -100,14 +110,14 @@ def read_grid(source: str | Path) -> Grid:
     path = Path(source)
     if not path.is_file():
         raise InputFileError(f"{str(source)!r} is no file; a sweep needs a TOML file with a section [grid].")
-    text = path.read_text(encoding="utf-8", errors="replace")
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputFileError(f"{source} is not TOML: {error}.") from None
+    text = read_toml(path)
+    data = parse_toml(text, str(source))
     unknown = [name for name in data if name not in _KNOWN]
     if unknown:
         raise ValueError(f"{source}: unknown key {unknown[0]!r}. Known here: {', '.join(_KNOWN)}.")
+    for name in ("grid", "slurm"):
+        if not isinstance(data.get(name, {}), dict):
+            raise ValueError(f"{source}: {name} = {data[name]!r}; write a section [{name}] with a key a line.")
     axes = dict(_leaves(data.get("grid", {}), ""))
     for key, values in axes.items():
         if not isinstance(values, list) or not values:
@@ -154,7 +164,7 @@ def sweep(
     good = [path for path in good if (path / "result.json").is_file()]  # without canaries there is nothing to compare
     comparison = compare(good) if len(good) > 1 else None
     if comparison is not None:
-        (folder / "compare.html").write_text(comparison.to_html(), encoding="utf-8")
+        manifest.put(folder / "compare.html", comparison.to_html())
     return SweepResult(folder, runs, comparison)
 
 
@@ -163,8 +173,17 @@ def _opened(folder: Path, text: str) -> Path:
     if kept.is_file():
         if kept.read_text(encoding="utf-8") != text:
             raise RunDirectoryError(f"{str(folder)!r} has the runs of another grid. Choose another --out.")
+        for path in folder.iterdir():  # a grid that somebody wrote by hand may lie among other files
+            if path.name not in _OURS and not path.match("run-[0-9][0-9][0-9][0-9]"):
+                raise RunDirectoryError(
+                    f"{str(folder)!r} holds more than runs of this grid ({path.name!r}). Choose another --out."
+                )
         return folder
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.is_symlink() and not folder.exists():
+        raise RunDirectoryError(f"{str(folder)!r} is a link that leads nowhere. Choose another --out.")
+    if folder.exists() and not folder.is_dir():
+        raise RunDirectoryError(f"{str(folder)!r} is not a directory. Choose another --out.")
+    if folder.exists() and any(folder.iterdir()):
         raise RunDirectoryError(f"{str(folder)!r} already exists and is not empty. Choose another --out.")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept.write_text(text, encoding="utf-8")

@@ -20,6 +20,7 @@ SCALES: tuple[Scale, ...] = ("quick", "full")
 SMALLER = "Quick: fewer users, rounds and canaries, and a smaller model, than titles and notes say. A trial, no result."
 _BATCHES = 40  # signs of progress, at most
 _SEEDS = 10**9  # experiments multiply theirs, and runs keep 64 bits
+_MOST = 100_000  # simulations
 Piece = TypeVar("Piece")
 Found = TypeVar("Found")
 
@@ -42,9 +43,9 @@ class Ask:
         _validate.one_of("scale", self.scale, SCALES)
         if _validate.whole("seed", self.seed) >= _SEEDS:
             raise ValueError(f"seed={self.seed!r} is not allowed: it must be below {_SEEDS:,}.")
-        _validate.whole("workers", self.workers, least=1)
+        _validate.workers(self.workers)
         if self.simulations is not None:
-            _validate.whole("simulations", self.simulations, least=2)
+            _validate.whole("simulations", self.simulations, least=2, most=_MOST)
 
     @property
     def full(self) -> bool:
