@@ -1,8 +1,8 @@
 """The papers' Stack Overflow study at its full number of users, for as many of its 2,048 rounds as there is time for.
 
-`stackoverflow-shape` with all 342,036 users, 4.1 million parameters and 167 clients a round, configured with the 2,048 rounds of
-the study and ended after `--rounds` of them, in one process. It may be stopped at any moment: the same command goes on in the
-same directory, and a round that was not finished is done again. What is measured of every round is kept beside the run, in
+`stackoverflow-shape` with all 342,036 users, 4.1 million parameters and 167 clients a round, configured with the 2,048 rounds
+of the study and ended after `--rounds` of them, in one process. It may be stopped at any moment: the same command goes on in
+the same directory, and a round that was not finished is done again. What is measured of every round is kept beside the run, in
 rounds.jsonl: processor seconds of the clients and of the server (from one round's clients to the next round's), seconds by the
 clock, memory, load. Every start leaves a line too.
 
