@@ -94,8 +94,8 @@ def bugs_told() -> dict[str, Told]:
 def _in_file(path: Path) -> Iterator[Told]:
     source = path.read_text(encoding="utf-8")
     lines = source.splitlines(keepends=True)
-    for node in ast.parse(source).body:
-        for call in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+    for node in (each for each in ast.parse(source).body if isinstance(each, ast.ClassDef)):
+        for call in node.decorator_list:
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "bug":
                 given = zip(_ARGUMENTS, (ast.literal_eval(each) for each in call.args), strict=False)
                 known: dict[str, Any] = {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg}
