@@ -419,7 +419,7 @@ def cases(asked: argparse.Namespace) -> list[tuple]:
     counts = [count for count in (100, 1000, 10_000, 100_000) if count <= asked.most_rounds]
     found = [("workers", (dim, count), dim <= 10**7) for dim in dims if dim <= 10**7 for count in (1, 2)]
     found += [("clients_alone", (dim,), False) for dim in dims if dim in (10**7, asked.most_dim)]
-    found += [("dimension", (dim, 20 if dim > 10**7 else 4, audit), dim <= 10**7) for dim in dims for audit in (1, 0)]
+    found += [("dimension", (dim, 20, audit), False) for dim in dims for audit in (1, 0)]
     found += [("views", (count,), count <= BEFORE_ROUNDS) for count in counts]
     found += [
         ("rounds", (count, sampled), count <= 1000) for count in counts for sampled in (0, 1) if not sampled or count <= 1000

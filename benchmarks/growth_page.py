@@ -2,28 +2,41 @@
 
 import json
 import math
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
 
+Lines = dict[str, list[tuple[float, float]]]
 WIDTH, HEIGHT, MARGIN = 320, 220, 44
 WORTH = 0.05  # of a round
-COLOURS = {"before": "#8b93a1", "after": "#d97706"}
+LAST = "per_round_of_the_last_tenth"
+COLOURS = {"before": "#8b93a1", "without": "#8b93a1", "one": "#8b93a1", "after": "#d97706", "with": "#d97706", "two": "#d97706"}
 
 
-def curve(found: dict, part: str, key: str, *fixed: str) -> dict[str, list[tuple[float, float]]]:
-    """By version, (number, value) of every measurement of a part whose further arguments are these."""
-    lines: dict[str, list[tuple[float, float]]] = {}
+def curve(found: dict, part: str, key: str, *fixed: str, version: str = "after") -> list[tuple[float, float]]:
+    """(number, value) of every measurement of a part whose further arguments are these."""
+    points = []
     for name, row in found["measured"].items():
         which, number, *rest = name.split()
-        for version in ("before", "after"):
-            if which == part and tuple(rest) == fixed and key in row.get(version, {}):
-                lines.setdefault(version, []).append((float(number), row[version][key]))
-    return {version: sorted(points) for version, points in lines.items()}
+        if which == part and tuple(rest) == fixed and key in row.get(version, {}):
+            points.append((float(number), row[version][key]))
+    return sorted(points)
+
+
+def both(part: str, key: str, *fixed: str) -> Callable[[dict], Lines]:
+    """Of the older version and of this one."""
+    return lambda found: {each: curve(found, part, key, *fixed, version=each) for each in ("before", "after")}
+
+
+def several(part: str, key: str, **fixed: tuple[str, ...]) -> Callable[[dict], Lines]:
+    """Of this version, by what is drawn."""
+    return lambda found: {name: curve(found, part, key, *rest) for name, rest in fixed.items()}
 
 
 def picture(title: str, unit: str, lines: dict) -> str:
     """Both axes logarithmic."""
+    lines = {name: line for name, line in lines.items() if line}
     points = [point for line in lines.values() for point in line]
     if not points:
         return ""
@@ -60,21 +73,25 @@ def raised(power: int) -> str:
     return str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
+AUDIT = {"without": ("20", "0"), "with": ("20", "1")}
 CURVES = (
-    ("rounds: scores of a view", "processor seconds, by rounds", "views", "seconds", ()),
-    ("rounds: memory of a view", "MB beside the rows, by rounds", "views", "megabytes", ()),
-    ("rounds: audit of one round", "processor seconds, by rounds of the run", "rounds", "per_round_of_the_last_tenth", ("0",)),
-    ("dimension: a round of light clients", "seconds, two workers, by parameters", "workers", "round", ("2",)),
-    ("dimension: one look", "processor seconds, by parameters", "pieces", "look", ()),
-    ("dimension: tests of a mechanism", "processor seconds of a round, by parameters", "pieces", "tests_of_a_round", ()),
-    ("users: start of a training", "seconds, grouped data, by users", "users", "seconds", ()),
-    ("users: memory at the start", "MB, grouped data, by users", "users", "private_megabytes", ()),
-    ("pool: looking in one release", "processor seconds, by canaries", "pool", "look", ()),
+    ("rounds: scores of a view", "processor seconds, by rounds", both("views", "seconds")),
+    ("rounds: memory of a view", "MB beside the rows, by rounds", both("views", "megabytes")),
+    ("rounds: an audit's last tenth", "processor seconds of a round, by rounds", several("rounds", LAST, after=("0",))),
+    ("rounds: memory of an audit", "MB beside the rows, by rounds", several("rounds", "megabytes", after=("0",))),
+    ("dimension: a round, 20 clients, audit", "processor seconds, by parameters", several("dimension", "round", **AUDIT)),
+    ("dimension: memory of the same, audit", "MB, by parameters", several("dimension", "megabytes", **AUDIT)),
+    ("dimension: a round, workers", "seconds, by parameters", several("workers", "round", one=("1",), two=("2",))),
+    ("dimension: one look", "processor seconds, by parameters", both("pieces", "look")),
+    ("dimension: tests of a mechanism", "processor seconds of a round, by parameters", both("pieces", "tests_of_a_round")),
+    ("users: start of a training", "seconds, grouped data, by users", both("users", "seconds")),
+    ("users: memory at the start", "MB, grouped data, by users", both("users", "private_megabytes")),
+    ("pool: looking in one release", "processor seconds, by canaries", both("pool", "look")),
 )
 
 
 def svg(found: dict) -> str:
-    drawn = [picture(title, unit, curve(found, part, key, *fixed)) for title, unit, part, key, fixed in CURVES]
+    drawn = [picture(title, unit, lines(found)) for title, unit, lines in CURVES]
     drawn = [each for each in drawn if each]
     cells = "".join(
         f'<g transform="translate({WIDTH * (place % 3)} {HEIGHT * (place // 3)})">{each}</g>'
