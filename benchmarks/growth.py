@@ -83,7 +83,7 @@ def dimension(dim: int, clients: int, audit: int) -> dict:
     if hasattr(Workers, "fold"):
         Timed.fold = fold
     warm()
-    rounds, canaries = (3, POOL if dim < 10**7 else 20) if dim < 10**8 else (2, 6)  # most pass as full vectors, one by one
+    rounds, canaries = (3 if dim < 10**8 else 2), 6  # all pass as full vectors, one by one: two or three a round
     changes = [*sized(dim), *cohorts(clients, rounds), f"canaries.pool={canaries if audit else 0}", "audit.unused_rows=1000"]
     started, before = time.process_time(), resident()
     with tempfile.TemporaryDirectory() as folder:
