@@ -1,4 +1,4 @@
-"""docs/scale-figures.md, docs/scale-plan.md and docs/scale.svg from what growth.py, audit_cost.py and grouping.py found."""
+"""docs/scale-figures.md, scale-plan.md and scale.svg from what growth.py, audit_cost.py, grouping.py and study.py found."""
 
 import json
 import math
@@ -186,6 +186,50 @@ def table(found: dict) -> list[str]:
     return lines
 
 
+WANTED = {  # what was asked for, and the measurement that shows it
+    "audits of 100,000 rounds": "rounds 100000 0",
+    "10⁸ parameters": "dimension 100000000 20 1",
+    "two workers with 10⁷ parameters": "workers 10000000 2",
+    "the quickstart": "quickstart 2",
+    "`simulate` beyond 1,000 canaries": "simulate 8000",
+}
+
+
+def missing(found: dict) -> str:
+    """What was not measured, in a sentence."""
+    names = [what for what, name in WANTED.items() if "error" in found["measured"].get(name, {}).get("after", {"error": ""})]
+    return f"Not measured: {', '.join(names)}." if names else "Nothing that was asked for was left out."
+
+
+def study(about: dict) -> dict[str, Any]:
+    """The papers' study, as far as it was run."""
+    spent, whole, disk = about["processor_seconds_of_a_round"], about["whole_study"], about["disk_megabytes"]
+    memory = [f"{value:,.0f} after round {int(number) + 1}" for number, value in about["megabytes_after_rounds"].items()]
+    epsilon = {name.removeprefix("epsilon_").replace("_", " "): value for name, value in about["epsilon"].items()}
+    quarters = ", ".join(f"{each:.1f}" for each in spent["by_quarters"])
+    apart = f"{spent['least']:.1f} to {spent['most']:.1f}; by quarters {quarters}"
+    said = ", ".join(f"{name} {value:.3g}" for name, value in epsilon.items())
+    hours = f"{whole['processor_hours']:.0f} processor hours"
+    rows = {
+        "start, processor seconds": f"{about['start_processor_seconds']:.0f}",
+        "a round, processor seconds": f"{spent['mean']:.1f} ({apart})",
+        "of it the server with the audit": f"{spent['server']:.2f}",
+        "a round, seconds by the clock": f"{about['seconds_of_a_round']:.0f}, in one process beside other work",
+        "memory, MB": f"{'; '.join(memory)}; {about['megabytes_at_the_peak']:,.0f} at the peak",
+        "files, MB": f"{disk['now']:,.0f}, and {disk['grows_by_round']:.2f} more with every round",
+        "epsilon of a canary so far": said or "not yet known",
+        "**all rounds, extrapolated**": f"{hours}, {whole['disk_megabytes']:,.0f} MB on disk",
+    }
+    return {
+        "study_rounds": f"{about['rounds_done']:,}",
+        "study_users": f"{about['users']:,}",
+        "study_of": f"{about['rounds_of_the_study']:,}",
+        "study_load": "{:.0f} to {:.0f}".format(*about["load"]),
+        "study_starts": about["starts"],
+        "study": "\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+    }
+
+
 def only(values: dict | None, keys: tuple | None) -> dict | None:
     if values is None or keys is None or "error" in values:
         return values
@@ -226,7 +270,9 @@ def plan(found: dict, settings: dict) -> dict[str, Any]:
     }
     vectors, network, example = peaks[max(peaks)], 2 * users * 4 * dim, settings["stackoverflow-shape"]
     memory, server = vectors * 4 * dim / 1e9, (sum(audit.values()) + training["noise"]) / rounds
+    busy = found["measured"][f"pieces {largest}"].get("machine", {}).get("load_at_the_start")
     return {
+        "load": busy[0] if busy else "not known",
         "largest": largest,
         "dim": dim,
         "users": users,
@@ -260,7 +306,9 @@ def write(found: dict, docs: Path) -> None:
     found = with_users(found, here / "results" / "grouping.json")
     settings = json.loads((here / "results" / "audit_cost.json").read_text())["settings"]
     (docs / "scale.svg").write_text(svg(found), encoding="utf-8")
-    filled = {"scale-figures.md": {**cost(settings), "table": "\n".join(table(found))}, "scale-plan.md": plan(found, settings)}
+    ran = study(json.loads((here / "results" / "study.json").read_text()))
+    figures = {**cost(settings), **ran, "table": "\n".join(table(found)), "missing": missing(found)}
+    filled = {"scale-figures.md": figures, "scale-plan.md": plan(found, settings)}
     for name, values in filled.items():
         text = (here / f"{name}.in").read_text(encoding="utf-8").format(**values)
         (docs / name).write_text(text, encoding="utf-8")
