@@ -33,12 +33,12 @@ def resident() -> float:
 
 
 def workers(dim: int, count: int, clients: int = 16) -> dict:
-    """Rounds of light clients, without canaries: what moving parameters and sums costs."""
+    """Rounds of light clients, without canaries: what moving parameters and sums costs; `settled` are the last four."""
     from coalmine.training.assembly import federation, load_task
     from coalmine.training.config import read_config
     from coalmine.workers import Workers
 
-    rounds = max(6, min(60, 10**7 // dim))
+    rounds = max(12, min(60, 10**7 // dim))
     config = read_config("tiny", [*sized(dim), *cohorts(clients, rounds), "canaries.pool=0"])
     job = federation(config, load_task(config), 1)
     with Workers(count, job.work()) as shared:
@@ -50,6 +50,7 @@ def workers(dim: int, count: int, clients: int = 16) -> dict:
     return {
         "first_round": spent[0],
         "round": min(spent[1:]),
+        "settled": sorted(spent[-4:])[1],
         "processor_seconds_of_the_server": sorted(cpu[1:])[len(cpu) // 2],
         "megabytes_of_the_server": resident(),
     }
@@ -83,7 +84,7 @@ def dimension(dim: int, clients: int, audit: int) -> dict:
     if hasattr(Workers, "fold"):
         Timed.fold = fold
     warm()
-    rounds, canaries = (3 if dim < 10**8 else 2), 6  # all pass as full vectors, one by one: two or three a round
+    rounds, canaries = (3 if dim < 10**8 else 2), 10  # all pass as full vectors, one by one: three to five a round
     changes = [*sized(dim), *cohorts(clients, rounds), f"canaries.pool={canaries if audit else 0}", "audit.unused_rows=1000"]
     started, before = time.process_time(), resident()
     with tempfile.TemporaryDirectory() as folder:

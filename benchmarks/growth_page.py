@@ -155,8 +155,13 @@ def machine(about: dict) -> str:
     )
 
 
+WORKERS = ("first_round", "round", "settled", "processor_seconds_of_the_server")
 ROWS = (  # of the list of what was to be changed: what it was, which measurements show it, and which of their numbers
-    ("parameters and sums travelled once per task", "workers", ("first_round", "round", "processor_seconds_of_the_server")),
+    (
+        "parameters and sums travelled once per task",
+        "workers",
+        ("first_round", "round", "settled", "processor_seconds_of_the_server"),
+    ),
     ("the verdict waited for the training without noise; workers started twice", "quickstart", ("verdict", "end")),
     ("running epsilon kept all scores; claims were computed in every round", "running", None),
     ("a whole audit of many rounds", "rounds", ("per_round", "per_round_of_the_last_tenth", "megabytes")),
