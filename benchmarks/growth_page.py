@@ -116,7 +116,7 @@ def number(value: float) -> str:
 
 
 DEAR = """More than an audit ought to cost, 5 % of a round: {names}. Its price does not depend on what clients compute: three
-transforms, the tests of the noise, the checkpoint of what they remember, and 1 to 3 ms for every million parameters of a
+transforms, the tests of the noise, the checkpoint of what they remember, and 1 to 1.5 ms for every million parameters of a
 contribution that is compared. A client that trains on 20 images is cheap beside that. The papers' clients have 240 ("814k
 characters written by 3383 users"); writers of MNIST have 110, and `twice` makes as many steps as 220 would."""
 
@@ -219,7 +219,7 @@ def study(about: dict) -> dict[str, Any]:
         "start, processor seconds": f"{about['start_processor_seconds']:.0f}",
         "a round, processor seconds": f"{spent['mean']:.1f} ({apart})",
         "of it the server with the audit": f"{spent['server']:.2f}",
-        "a round, seconds by the clock": f"{about['seconds_of_a_round']:.0f}, in one process beside other work",
+        "a round, seconds by the clock": f"{about['seconds_of_a_round']:.0f} (median), at low priority beside other work",
         "memory, MB": f"{'; '.join(memory)}; {about['megabytes_at_the_peak']:,.0f} at the peak",
         "files, MB": f"{disk['now']:,.0f}, and {disk['grows_by_round']:.2f} more with every round",
         "epsilon of a canary so far": said or "not yet known",

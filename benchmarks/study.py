@@ -129,7 +129,7 @@ def report(out: Path) -> dict:
             "server": fmean(each["server"] for each in rounds),
             "by_quarters": [fmean(each["clients"] + each["server"] for each in quarter) for quarter in quarters],
         },
-        "seconds_of_a_round": fmean(each["seconds"] for each in rounds),
+        "seconds_of_a_round": median(each["seconds"] for each in rounds),
         "load": [min(each["load"] for each in rounds), max(each["load"] for each in rounds)],
         "megabytes_after_rounds": {each["round"]: each["megabytes"] for each in rounds[:: max(1, len(rounds) // 8)]},
         "megabytes_at_the_peak": max(each["megabytes_at_the_peak"] for each in lines),
