@@ -1,29 +1,42 @@
-"""docs/scale-figures.md, docs/scale-plan.md and docs/scale.svg from what growth.py, audit_cost.py and grouping.py found."""
+"""docs/scale-figures.md, scale-plan.md and scale.svg from what growth.py, audit_cost.py, grouping.py and study.py found."""
 
 import json
 import math
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
 
+Lines = dict[str, list[tuple[float, float]]]
 WIDTH, HEIGHT, MARGIN = 320, 220, 44
 WORTH = 0.05  # of a round
-COLOURS = {"before": "#8b93a1", "after": "#d97706"}
+LAST = "per_round_of_the_last_tenth"
+COLOURS = {"before": "#8b93a1", "without": "#8b93a1", "one": "#8b93a1", "after": "#d97706", "with": "#d97706", "two": "#d97706"}
 
 
-def curve(found: dict, part: str, key: str, *fixed: str) -> dict[str, list[tuple[float, float]]]:
-    """By version, (number, value) of every measurement of a part whose further arguments are these."""
-    lines: dict[str, list[tuple[float, float]]] = {}
+def curve(found: dict, part: str, key: str, *fixed: str, version: str = "after") -> list[tuple[float, float]]:
+    """(number, value) of every measurement of a part whose further arguments are these."""
+    points = []
     for name, row in found["measured"].items():
         which, number, *rest = name.split()
-        for version in ("before", "after"):
-            if which == part and tuple(rest) == fixed and key in row.get(version, {}):
-                lines.setdefault(version, []).append((float(number), row[version][key]))
-    return {version: sorted(points) for version, points in lines.items()}
+        if which == part and tuple(rest) == fixed and key in row.get(version, {}):
+            points.append((float(number), row[version][key]))
+    return sorted(points)
+
+
+def both(part: str, key: str, *fixed: str) -> Callable[[dict], Lines]:
+    """Of the older version and of this one."""
+    return lambda found: {each: curve(found, part, key, *fixed, version=each) for each in ("before", "after")}
+
+
+def several(part: str, key: str, **fixed: tuple[str, ...]) -> Callable[[dict], Lines]:
+    """Of this version, by what is drawn."""
+    return lambda found: {name: curve(found, part, key, *rest) for name, rest in fixed.items()}
 
 
 def picture(title: str, unit: str, lines: dict) -> str:
     """Both axes logarithmic."""
+    lines = {name: line for name, line in lines.items() if line}
     points = [point for line in lines.values() for point in line]
     if not points:
         return ""
@@ -60,21 +73,25 @@ def raised(power: int) -> str:
     return str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
+AUDIT = {"without": ("20", "0"), "with": ("20", "1")}
 CURVES = (
-    ("rounds: scores of a view", "processor seconds, by rounds", "views", "seconds", ()),
-    ("rounds: memory of a view", "MB beside the rows, by rounds", "views", "megabytes", ()),
-    ("rounds: audit of one round", "processor seconds, by rounds of the run", "rounds", "per_round_of_the_last_tenth", ("0",)),
-    ("dimension: a round of light clients", "seconds, two workers, by parameters", "workers", "round", ("2",)),
-    ("dimension: one look", "processor seconds, by parameters", "pieces", "look", ()),
-    ("dimension: tests of a mechanism", "processor seconds of a round, by parameters", "pieces", "tests_of_a_round", ()),
-    ("users: start of a training", "seconds, grouped data, by users", "users", "seconds", ()),
-    ("users: memory at the start", "MB, grouped data, by users", "users", "private_megabytes", ()),
-    ("pool: looking in one release", "processor seconds, by canaries", "pool", "look", ()),
+    ("rounds: scores of a view", "processor seconds, by rounds", both("views", "seconds")),
+    ("rounds: memory of a view", "MB beside the rows, by rounds", both("views", "megabytes")),
+    ("rounds: an audit's last tenth", "processor seconds of a round, by rounds", several("rounds", LAST, after=("0",))),
+    ("rounds: memory of an audit", "MB beside the rows, by rounds", several("rounds", "megabytes", after=("0",))),
+    ("dimension: a round, 20 clients, audit", "processor seconds, by parameters", several("dimension", "round", **AUDIT)),
+    ("dimension: memory of the same, audit", "MB, by parameters", several("dimension", "megabytes", **AUDIT)),
+    ("dimension: a round, workers", "seconds, by parameters", several("workers", "round", one=("1",), two=("2",))),
+    ("dimension: one look", "processor seconds, by parameters", both("pieces", "look")),
+    ("dimension: tests of a mechanism", "processor seconds of a round, by parameters", both("pieces", "tests_of_a_round")),
+    ("users: start of a training", "seconds, grouped data, by users", both("users", "seconds")),
+    ("users: memory at the start", "MB, grouped data, by users", both("users", "private_megabytes")),
+    ("pool: looking in one release", "processor seconds, by canaries", both("pool", "look")),
 )
 
 
 def svg(found: dict) -> str:
-    drawn = [picture(title, unit, curve(found, part, key, *fixed)) for title, unit, part, key, fixed in CURVES]
+    drawn = [picture(title, unit, lines(found)) for title, unit, lines in CURVES]
     drawn = [each for each in drawn if each]
     cells = "".join(
         f'<g transform="translate({WIDTH * (place % 3)} {HEIGHT * (place // 3)})">{each}</g>'
@@ -99,7 +116,7 @@ def number(value: float) -> str:
 
 
 DEAR = """More than an audit ought to cost, 5 % of a round: {names}. Its price does not depend on what clients compute: three
-transforms, the tests of the noise, the checkpoint of what they remember, and 1 to 3 ms for every million parameters of a
+transforms, the tests of the noise, the checkpoint of what they remember, and 1 to 1.5 ms for every million parameters of a
 contribution that is compared. A client that trains on 20 images is cheap beside that. The papers' clients have 240 ("814k
 characters written by 3383 users"); writers of MNIST have 110, and `twice` makes as many steps as 220 would."""
 
@@ -138,8 +155,13 @@ def machine(about: dict) -> str:
     )
 
 
+WORKERS = ("first_round", "round", "settled", "processor_seconds_of_the_server")
 ROWS = (  # of the list of what was to be changed: what it was, which measurements show it, and which of their numbers
-    ("parameters and sums travelled once per task", "workers", ("first_round", "round", "processor_seconds_of_the_server")),
+    (
+        "parameters and sums travelled once per task",
+        "workers",
+        ("first_round", "round", "settled", "processor_seconds_of_the_server"),
+    ),
     ("the verdict waited for the training without noise; workers started twice", "quickstart", ("verdict", "end")),
     ("running epsilon kept all scores; claims were computed in every round", "running", None),
     ("a whole audit of many rounds", "rounds", ("per_round", "per_round_of_the_last_tenth", "megabytes")),
@@ -167,6 +189,50 @@ def table(found: dict) -> list[str]:
             lines.append(f"| {title} | `{name}` | {cells[0]} | {commit} | {cells[1]} | {load[0] if load else ''} |")
             title = ""
     return lines
+
+
+WANTED = {  # what was asked for, and the measurement that shows it
+    "audits of 100,000 rounds": "rounds 100000 0",
+    "10⁸ parameters": "dimension 100000000 20 1",
+    "two workers with 10⁷ parameters": "workers 10000000 2",
+    "the quickstart": "quickstart 2",
+    "`simulate` beyond 1,000 canaries": "simulate 8000",
+}
+
+
+def missing(found: dict) -> str:
+    """What was not measured, in a sentence."""
+    names = [what for what, name in WANTED.items() if "error" in found["measured"].get(name, {}).get("after", {"error": ""})]
+    return f"Not measured: {', '.join(names)}." if names else "Nothing that was asked for was left out."
+
+
+def study(about: dict) -> dict[str, Any]:
+    """The papers' study, as far as it was run."""
+    spent, whole, disk = about["processor_seconds_of_a_round"], about["whole_study"], about["disk_megabytes"]
+    memory = [f"{value:,.0f} after round {int(number) + 1}" for number, value in about["megabytes_after_rounds"].items()]
+    epsilon = {name.removeprefix("epsilon_").replace("_", " "): value for name, value in about["epsilon"].items()}
+    quarters = ", ".join(f"{each:.1f}" for each in spent["by_quarters"])
+    apart = f"{spent['least']:.1f} to {spent['most']:.1f}; by quarters {quarters}"
+    said = ", ".join(f"{name} {value:.3g}" for name, value in epsilon.items())
+    hours = f"{whole['processor_hours']:.0f} processor hours"
+    rows = {
+        "start, processor seconds": f"{about['start_processor_seconds']:.0f}",
+        "a round, processor seconds": f"{spent['mean']:.1f} ({apart})",
+        "of it the server with the audit": f"{spent['server']:.2f}",
+        "a round, seconds by the clock": f"{about['seconds_of_a_round']:.0f} (median), at low priority beside other work",
+        "memory, MB": f"{'; '.join(memory)}; {about['megabytes_at_the_peak']:,.0f} at the peak",
+        "files, MB": f"{disk['now']:,.0f}, and {disk['grows_by_round']:.2f} more with every round",
+        "epsilon of a canary so far": said or "not yet known",
+        "**all rounds, extrapolated**": f"{hours}, {whole['disk_megabytes']:,.0f} MB on disk",
+    }
+    return {
+        "study_rounds": f"{about['rounds_done']:,}",
+        "study_users": f"{about['users']:,}",
+        "study_of": f"{about['rounds_of_the_study']:,}",
+        "study_load": "{:.0f} to {:.0f}".format(*about["load"]),
+        "study_starts": about["starts"],
+        "study": "\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+    }
 
 
 def only(values: dict | None, keys: tuple | None) -> dict | None:
@@ -209,7 +275,9 @@ def plan(found: dict, settings: dict) -> dict[str, Any]:
     }
     vectors, network, example = peaks[max(peaks)], 2 * users * 4 * dim, settings["stackoverflow-shape"]
     memory, server = vectors * 4 * dim / 1e9, (sum(audit.values()) + training["noise"]) / rounds
+    busy = found["measured"][f"pieces {largest}"].get("machine", {}).get("load_at_the_start")
     return {
+        "load": busy[0] if busy else "not known",
         "largest": largest,
         "dim": dim,
         "users": users,
@@ -243,7 +311,9 @@ def write(found: dict, docs: Path) -> None:
     found = with_users(found, here / "results" / "grouping.json")
     settings = json.loads((here / "results" / "audit_cost.json").read_text())["settings"]
     (docs / "scale.svg").write_text(svg(found), encoding="utf-8")
-    filled = {"scale-figures.md": {**cost(settings), "table": "\n".join(table(found))}, "scale-plan.md": plan(found, settings)}
+    ran = study(json.loads((here / "results" / "study.json").read_text()))
+    figures = {**cost(settings), **ran, "table": "\n".join(table(found)), "missing": missing(found)}
+    filled = {"scale-figures.md": figures, "scale-plan.md": plan(found, settings)}
     for name, values in filled.items():
         text = (here / f"{name}.in").read_text(encoding="utf-8").format(**values)
         (docs / name).write_text(text, encoding="utf-8")

@@ -397,6 +397,7 @@ except SystemExit as ended:
     loaded = loaded_by(program + "0")
     assert "coalmine.cli" in loaded
     for heavy in (
+        *(["numpy"] if "--list" in words else []),
         "torch",
         "scipy.special",
         "scipy.linalg",

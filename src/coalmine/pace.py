@@ -10,6 +10,7 @@ from __future__ import annotations
 
 SHORT = 0.5  # seconds of a call, up to which whole calls are tried at once
 SHARED_FIRST, TRIED = 12, 4  # calls that workers do before any is tried in this process, and how many are
+SURE = 2  # of these, so many must be slower before the others are spared: other work may be in the way of one
 LONG_FIRST, SAMPLES, PART = 4, 2, 8  # the same of long calls: of so many calls, one task of so many is tried first
 
 
@@ -48,8 +49,8 @@ class Pace:
         short = self._middle <= SHORT
         own = self._own[1:] if short else self._own  # the first short call makes things ready; of long ones, a part did
         if len(own) == (TRIED if short else 1):
-            self._decide(min(own) < min(self._shared[1:]))
-        elif max([self._middle, *own]) > self._middle:  # clearly slower here
+            self._decide(min(own) < min(self._shared[-TRIED:]))  # the best of as many
+        elif len(own) >= SURE and min(own) > self._middle:
             self._decide(False)
         else:
             self.here = True

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from coalmine.errors import CoalmineError, NonFiniteError
-from coalmine.pace import LONG_FIRST, PART, SAMPLES, SHARED_FIRST, SHORT, TRIED, Pace
+from coalmine.pace import LONG_FIRST, PART, SAMPLES, SHARED_FIRST, SHORT, SURE, TRIED, Pace
 from coalmine.workers import Workers
 
 JOBS = """
@@ -231,7 +231,18 @@ def test_short_sums_are_made_where_they_are_quicker(shared, own, here):
         first = number == 0 or (pace.here and tried == 1)  # of either kind: it starts workers, or makes the job ready
         pace.took(0.4 if first else own if pace.here else shared)
     assert pace.here is here
-    assert tried == (20 + 1 + TRIED if here else 2)  # one that is slower is enough
+    assert tried == (20 + 1 + TRIED if here else 1 + SURE)
+
+
+def test_one_call_that_other_work_was_in_the_way_of_decides_nothing():
+    pace, own = Pace(), iter([0.4, 0.1, 0.003, 0.003, 0.003])
+    for _ in range(SHARED_FIRST + 1 + TRIED):
+        pace.took(next(own) if pace.here else 0.004)
+    assert pace.here
+    pace, own = Pace(), iter([0.4, 0.003, 0.003, 0.003, 0.003])
+    for number in range(SHARED_FIRST + 1 + TRIED):  # sharing was quickest once, long ago
+        pace.took(next(own) if pace.here else 0.002 if number == 1 else 0.004)
+    assert pace.here
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from coalmine.audit.conclude import conclude
+from coalmine.contracts.finding_sentences import finding
 from coalmine.estimators.power import plan
 from coalmine.gaussian import gaussian_epsilon
 from coalmine.zoo import BUGS, SETTINGS, audit_all, audit_once, listing
 from coalmine.zoo.page import page
 from coalmine.zoo.power import TooLittle, check, curve
+from coalmine.zoo.reading import bugs_told
 from coalmine.zoo.study import BugRow, SeedVerdict, Study, most_false_alarms
 
 INNOCENT = [name for name, each in BUGS.items() if each.innocent]
@@ -211,6 +213,16 @@ def test_every_bug_says_two_sentences_and_shows_the_right_line():
         assert each.source.endswith("."), each.name
         assert "# right: " in each.code, each.name
         assert each.setting in SETTINGS, each.name
+
+
+def test_the_listing_reads_what_the_classes_say_without_loading_them():
+    told = bugs_told()
+    assert list(told) == list(BUGS)
+    words = ("name", "setting", "source", "fault", "seen", "code", "canaries", "sentence", "where", "innocent")
+    for name, loaded in BUGS.items():
+        assert {word: getattr(told[name], word) for word in words} == {word: getattr(loaded, word) for word in words}
+        if loaded.sentence:
+            assert f"The sentence that is false: {finding(loaded.sentence, {})}." in str(listing([name]))
 
 
 def test_the_listing_explains_all_and_shows_the_code_of_those_that_are_named():

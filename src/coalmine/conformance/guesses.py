@@ -106,18 +106,25 @@ def _table(with_torch: bool) -> tuple[Numbers, tuple[tuple[str, int], ...]]:
     return _unit([made[name](seed) for name, seed in names]), names
 
 
+@lru_cache(maxsize=512)
+def _row(name: str, seed: Any) -> Numbers:
+    """What a generator makes of a seed, of unit length: the next round tries some of the same seeds again."""
+    pair = isinstance(seed, tuple)
+    draw = OF_PAIRS[name] if pair else (OF_NUMBERS | OF_TORCH)[name]
+    row = _unit([draw([each % _LARGEST for each in seed] if pair else seed % _LARGEST)])[0]
+    row.setflags(write=False)
+    return row
+
+
 def _of_the_round(number: int, seed: int, with_torch: bool) -> tuple[Numbers, tuple[tuple[str, Any], ...]]:
     """The same for seeds that follow from the round and the run's public seed."""
     single = {number, number + 1, seed, seed + number, seed + number + 1, seed ^ number, 1000 * seed + number}
     single = {each % _LARGEST for each in single if not 0 <= each <= 1000}
     made = OF_NUMBERS | (OF_TORCH if with_torch else {})
     names: list[tuple[str, Any]] = [(name, each) for name in made for each in sorted(single)]
-    rows = [made[name](each) for name, each in names]
-    for pair in sorted({(seed, number), (number, seed), (seed, number + 1), (0, number), (number, 0), (42, number)}):
-        for name, draw in OF_PAIRS.items():
-            names.append((name, pair))
-            rows.append(draw([each % _LARGEST for each in pair]))
-    return _unit(rows), tuple(names)
+    pairs = sorted({(seed, number), (number, seed), (seed, number + 1), (0, number), (number, 0), (42, number)})
+    names += [(name, pair) for pair in pairs for name in OF_PAIRS]
+    return np.stack([_row(*each) for each in names]), tuple(names)
 
 
 def _of_jax(number: int, seed: int, dim: int, loaded: Any) -> tuple[Numbers, tuple[tuple[str, Any], ...]]:
@@ -131,7 +138,7 @@ def _of_the_clock(with_torch: bool) -> tuple[Numbers, tuple[tuple[str, Any], ...
     """The same for the seconds before now: the time at which the noise was drawn."""
     now, made = int(time.time()), OF_NUMBERS | (OF_TORCH if with_torch else {})
     names = tuple((name, now - ago) for name in made for ago in range(_SECONDS))
-    return _unit([made[name](seed % _LARGEST) for name, seed in names]), names
+    return np.stack([_row(*each) for each in names]), names
 
 
 class NoiseUnpredictable:

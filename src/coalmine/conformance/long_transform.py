@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-LONG = 1 << 21  # numbers, from which on this is worth it
+LONG = 9 << 17  # numbers, from which on this is quicker
 _ROWS = 16  # at once
 Table = NDArray[np.complex64]
 

@@ -7,6 +7,7 @@
     sampling.py   who takes part, and how much each counts
     local.py      a client's own training, before anything is clipped
     water_filling.py  noise for single records under secure aggregation; records.py audits it
+    bugs.py       all of them; reading.py lists them without loading them
     settings.py   what is trained, and the statement that decides
     study.py      all of them audited, and correct code
 
@@ -18,10 +19,12 @@ The noise is drawn once and added in every round.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from coalmine.zoo import clipping, correlated, local, noise, sampling, shape, water_filling
-from coalmine.zoo.bug import BUGS, Bug, listing
+from coalmine.zoo.reading import FILES, listing
 
 if TYPE_CHECKING:
+    from coalmine.zoo import clipping, correlated, local, noise, sampling, shape, water_filling
+    from coalmine.zoo.bug import Bug as Bug
+    from coalmine.zoo.bugs import BUGS as BUGS
     from coalmine.zoo.settings import SETTINGS as SETTINGS
     from coalmine.zoo.settings import Setting as Setting
     from coalmine.zoo.study import Auditor as Auditor
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
     from coalmine.zoo.study import audit_all as audit_all
     from coalmine.zoo.study import audit_once as audit_once
 
-_LATER = {  # what trains is loaded when it is first used: a list needs no torch
+_LATER = {  # what trains, or needs mechanisms, is loaded when it is first used: a list needs neither
+    "BUGS": "bugs",
+    "Bug": "bug",
     **dict.fromkeys(("SETTINGS", "Setting"), "settings"),
     **dict.fromkeys(("Auditor", "Study", "audit_all", "audit_once"), "study"),
 }
@@ -55,6 +60,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in FILES:
+        return import_module(f"coalmine.zoo.{name}")
     if name not in _LATER:
         raise AttributeError(f"module 'coalmine.zoo' has no attribute {name!r}")
     return getattr(import_module(f"coalmine.zoo.{_LATER[name]}"), name)

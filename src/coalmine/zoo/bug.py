@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from coalmine import _validate
 from coalmine.contracts import Claim, Participation
-from coalmine.contracts.finding_sentences import finding
+from coalmine.zoo.reading import sentences
 
 if TYPE_CHECKING:  # a list of bugs loads no trainer
     from coalmine.training.federation import Federation
@@ -50,25 +48,20 @@ class Bug:
     @property
     def fault(self) -> str:
         """What is wrong, in a sentence."""
-        return self._sentences[0]
+        return sentences(self.kind.__doc__ or "")[0]
 
     @property
     def seen(self) -> str:
         """What an audit sees of it, in a sentence."""
-        return self._sentences[1]
+        return sentences(self.kind.__doc__ or "")[1]
 
     @property
     def code(self) -> str:
         """The class itself, to be read."""
         return inspect.getsource(self.kind)  # type: ignore[arg-type]
 
-    @property
-    def _sentences(self) -> tuple[str, str]:
-        first, second = inspect.cleandoc(self.kind.__doc__ or "").split("\n\n")[:2]
-        return " ".join(first.split()), " ".join(second.split())
 
-
-BUGS: dict[str, Bug] = {}
+BUGS: dict[str, Bug] = {}  # of the files that are loaded; `coalmine.zoo.bugs` loads them all
 AnyKind = TypeVar("AnyKind", bound=Kind)
 
 
@@ -96,34 +89,3 @@ class Replacing:
     def further(cls, job: Federation) -> dict[str, Any]:
         """What it must know beyond that."""
         return {}
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Bugs explained, in words or as JSON."""
-
-    bugs: tuple[Bug, ...]
-    with_code: bool
-
-    def __str__(self) -> str:
-        return "\n\n".join(self._entry(each) for each in self.bugs)
-
-    def to_json(self) -> str:
-        """As one JSON document."""
-        words = ("name", "setting", "fault", "seen", "source", "canaries", "sentence", "where")
-        return json.dumps([{word: getattr(each, word) for word in words} for each in self.bugs], indent=2) + "\n"
-
-    def _entry(self, each: Bug) -> str:
-        mark = " (innocent)" if each.innocent else "" if each.canaries else " (canaries cannot see it)"
-        said = [f"{each.name}{mark}", f"  {each.fault} {each.seen}"]
-        if each.sentence:
-            said.append(f"  The sentence that is false: {finding(each.sentence, {})}.")
-        said.append(f"  Source: {each.source}")
-        return "\n".join([*said, "", each.code] if self.with_code else said)
-
-
-def listing(names: Sequence[str] = ()) -> Listing:
-    """Bugs by their names, with their code; or all of them, without."""
-    for name in names:
-        _validate.one_of("bug", name, BUGS)
-    return Listing(tuple(BUGS[name] for name in names or BUGS), with_code=bool(names))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coalmine.contracts.finding_sentences import finding
 from coalmine.report.compare import Audited
 from coalmine.report.compare import page as comparison
-from coalmine.zoo.bug import BUGS
+from coalmine.zoo.bugs import BUGS
 from coalmine.zoo.settings import SETTINGS
 from coalmine.zoo.study import Study, most_false_alarms
 

@@ -28,7 +28,8 @@ from coalmine.training.crafting import frozen_round
 from coalmine.training.federation import Federation
 from coalmine.views import VIEWS
 from coalmine.workers import Workers
-from coalmine.zoo.bug import BUGS, Bug, WrongClaim
+from coalmine.zoo.bug import Bug, WrongClaim
+from coalmine.zoo.bugs import BUGS
 from coalmine.zoo.records import audit_record
 from coalmine.zoo.settings import SETTINGS, Setting
 

@@ -15,10 +15,8 @@ from coalmine.mechanisms import WaterFilling
 from coalmine.mechanisms.spectrum import Spectrum
 from coalmine.zoo.bug import Replacing, bug
 
-_PAPER = "Zhang & Psounis 2024"
 
-
-@bug("blocked-shared-weights", "records", f"{_PAPER}, Section 5.1.")
+@bug("blocked-shared-weights", "records", "Zhang & Psounis 2024, Section 5.1.")
 @dataclass(frozen=True)
 class SharedWeightsInBlocks(Replacing, WaterFilling):
     """Blocks of coordinates are filled separately, and one weight per example serves all of them.
@@ -36,7 +34,7 @@ class SharedWeightsInBlocks(Replacing, WaterFilling):
         return self._mean(rows), noise
 
 
-@bug("wf-on-full-gradient", "records", f"{_PAPER}, Table 1: no guarantee.")
+@bug("wf-on-full-gradient", "records", "Zhang & Psounis 2024, Table 1: no guarantee.")
 @dataclass(frozen=True)
 class WaterOnFullGradients(Replacing, WaterFilling):
     """The water is added to the plain mean of all gradients, whose weights are not random.
@@ -51,7 +49,7 @@ class WaterOnFullGradients(Replacing, WaterFilling):
         )  # right: + G w
 
 
-@bug("iid-weights", "records", f"{_PAPER}, Table 1: no guarantee.")
+@bug("iid-weights", "records", "Zhang & Psounis 2024, Table 1: no guarantee.")
 @dataclass(frozen=True)
 class WaterOnBatches(Replacing, WaterFilling):
     """The water is added to the mean of a batch, whose weights are not Gaussian.
@@ -67,7 +65,7 @@ class WaterOnBatches(Replacing, WaterFilling):
         return self._mean(rows), np.asarray(mean - self._mean(rows) + water)
 
 
-@bug("floor-as-total", "records", f"{_PAPER}: sigma² is each user's.")
+@bug("floor-as-total", "records", "Zhang & Psounis 2024: sigma² is each user's.")
 @dataclass(frozen=True)
 class FloorAsTotal(Replacing, WaterFilling):
     """The floor of each user is taken for that of the sum, and divided by the number of users.
@@ -82,7 +80,7 @@ class FloorAsTotal(Replacing, WaterFilling):
         return own._update(rows, secret)
 
 
-@bug("clip-after-weights", "records", f"{_PAPER}, Assumption 1.")
+@bug("clip-after-weights", "records", "Zhang & Psounis 2024, Assumption 1.")
 @dataclass(frozen=True)
 class ClippedAfterWeights(Replacing, WaterFilling):
     """The weighted sum is clipped, and not each gradient before it is weighted.
@@ -102,7 +100,7 @@ class ClippedAfterWeights(Replacing, WaterFilling):
         return Contribution(whole + water, without_noise=np.zeros(whole.size))
 
 
-@bug("centred-covariance", "records", f"{_PAPER}, (16): a second moment.", innocent=True)
+@bug("centred-covariance", "records", "Zhang & Psounis 2024, (16): a second moment.", innocent=True)
 @dataclass(frozen=True)
 class CentredCovariance(Replacing, WaterFilling):
     """The water is measured on the centred covariance, although the weights do not sum to one.
