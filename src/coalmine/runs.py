@@ -62,9 +62,7 @@ def refuse_taken(path: Path) -> None:
     if (path.exists() or path.is_symlink()) and not path.is_dir():
         raise RunDirectoryError(f"{str(path)!r} is not a directory. Choose another --out: a new or an empty one.")
     if path.exists() and any(path.iterdir()):
-        raise RunDirectoryError(
-            f"{str(path)!r} already exists and is not empty. Choose another --out, or `coalmine resume` it."
-        )
+        raise RunDirectoryError(f"{str(path)!r} already exists and is not empty. Choose another --out, or resume it.")
 
 
 class RunDirectory:
@@ -94,9 +92,7 @@ class RunDirectory:
         if not run.path.is_dir():
             raise RunDirectoryError(f"there is no run directory {str(path)!r}; `coalmine run --out` makes one.")
         if not (run.path / _CONFIG).is_file():
-            raise RunDirectoryError(
-                f"{str(path)!r} is not a run directory: it has no {_CONFIG}. Name one that `coalmine run` made."
-            )
+            raise RunDirectoryError(f"{str(path)!r} is not a run directory: it has no {_CONFIG}. `coalmine run` makes one.")
         return run
 
     def make_absolute(self) -> Path:
@@ -225,9 +221,8 @@ class RunDirectory:
 
     def _unfinish(self) -> None:
         """An engine may train on after somebody looked at its audit: until the next conclusion the run is not finished."""
-        if self.finished:
-            for name in (_LAST, manifest.FILE):
-                (self.path / name).unlink(missing_ok=True)
+        for name in (_LAST, manifest.FILE) if self.finished else ():
+            (self.path / name).unlink(missing_ok=True)
 
     def _empty(self) -> None:
         """Remove what was made and not begun; whatever else is there belongs to somebody, and stays."""

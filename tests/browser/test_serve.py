@@ -20,8 +20,10 @@ class Address(str):
 
 @pytest.fixture(scope="module")
 def address(finished, tmp_path_factory):
-    from coalmine.serve.server import make_app
+    from coalmine.serve import server as served
 
+    patched = pytest.MonkeyPatch()
+    patched.setattr(served, "AGAIN", 3600)  # a page that loads itself anew gets in the way of the next one on a busy machine
     root = tmp_path_factory.mktemp("served")
     shutil.copytree(finished(), root / "first")
     shutil.copytree(finished("mechanism.noise_multiplier=1.0"), root / "second")
@@ -31,7 +33,7 @@ def address(finished, tmp_path_factory):
     (root / "running" / "events.jsonl").touch()
     shutil.copytree(root / "first", root / "damaged")
     (root / "damaged" / "result.json").write_text("{")  # why is a long sentence, which has to be broken
-    server = uvicorn.Server(uvicorn.Config(make_app(root), port=0, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(served.make_app(root), port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
@@ -39,6 +41,7 @@ def address(finished, tmp_path_factory):
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
     thread.join(60)
+    patched.undo()
 
 
 @pytest.mark.parametrize("size", [PHONE, SCREEN], ids=["phone", "screen"])

@@ -276,10 +276,7 @@ CAVEATS: dict[str, tuple[str | None, str | Callable[[Numbers], str]]] = {
     ),
     "view-failed": (None, lambda n: f"nothing is said about this view. {n['error']}"),
     "no-estimate-delta-zero": ("no estimate", "at delta = 0 a Gaussian shape has infinite epsilon"),
-    "no-estimate-likelihood-ratio": (
-        "no estimate",
-        "a likelihood ratio is no shifted normal; the bound uses its tail alone",
-    ),
+    "no-estimate-likelihood-ratio": ("no estimate", "a likelihood ratio is no shifted normal; the bound uses its tail alone"),
     "no-estimate-maximum": ("no estimate", "a maximum over rounds is no shifted normal; the bound uses its tail alone"),
     "no-estimate": ("no estimate", lambda n: n["error"]),
     "no-power": ("no power", lambda n: REASONS["maximum-hidden"](n)),
