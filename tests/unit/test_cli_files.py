@@ -106,6 +106,15 @@ def test_an_output_never_replaces_a_file_of_another_kind(typed, scores, words):
     assert code == 4 and "is there already and is no" in err and other.read_text() == "years of work"
 
 
+@pytest.mark.parametrize("words", [("estimate", "scores.csv", "--delta", "1e-5"), ("report", "result.json")], ids=["json", "page"])
+def test_an_output_of_any_name_is_replaced_by_the_next_one(typed, scores, words):
+    """As of a script that runs twice, or that had an empty file made by mktemp."""
+    (scores.parent / "tmp.x1").touch()
+    for _ in range(2):
+        assert typed(*words, "-o", "tmp.x1")[0] in (0, 1, 3)
+    assert (scores.parent / "tmp.x1").stat().st_size > 100
+
+
 def test_a_page_that_cannot_be_written_leaves_the_old_one(typed, scores, monkeypatch):
     """A full disk left half a page in the place of the whole one."""
 

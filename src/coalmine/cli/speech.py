@@ -41,8 +41,14 @@ def check_output(path: Path | None, *inputs: Path, kinds: tuple[str, ...]) -> No
 
     if (run := run_of(path)) is not None:
         raise InputFileError(f"{str(path)!r} belongs to the run in {str(run)!r}, and would be replaced; name another file.")
-    if path.is_file() and path.suffix.lower() not in kinds:
+    if path.is_file() and path.suffix.lower() not in kinds and not _like_ours(path):
         raise InputFileError(f"{str(path)!r} is there already and is no {kinds[0]} file; name another one, or remove it first.")
+
+
+def _like_ours(path: Path) -> bool:
+    """Whether a file of another name may be an earlier output, or an empty one made for it: JSON and pages begin like this."""
+    with path.open("rb") as file:
+        return file.read(1) in (b"", b"{", b"<")
 
 
 def say(text: str, quiet: bool) -> None:
