@@ -22,7 +22,9 @@ from coalmine.views import norms_in_group, project_row, stack
 sys.path.insert(0, str(Path(__file__).parent))  # `import conforming`
 
 # The same examples every time, and no example that fails because the machine is busy.
-settings.register_profile("steady", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("steady")
 
 FAMILIES = {"transform": TransformCanaries, "sphere": SphereCanaries}
