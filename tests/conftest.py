@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from coalmine._random import stream
 from coalmine.canaries import SphereCanaries, TransformCanaries
@@ -19,6 +20,12 @@ from coalmine.canaries.schedule import Schedule
 from coalmine.views import norms_in_group, project_row, stack
 
 sys.path.insert(0, str(Path(__file__).parent))  # `import conforming`
+
+# The same examples every time, and no example that fails because the machine is busy.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 
 FAMILIES = {"transform": TransformCanaries, "sphere": SphereCanaries}
 

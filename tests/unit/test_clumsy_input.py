@@ -148,6 +148,9 @@ def test_models_have_at_most_a_thousand_layers(made):
 
 
 def test_an_unknown_key_of_an_optional_section():
+    for change in ("canary_users=1000000000", "epochs=1e9", "reference_steps=1000000000", "attack_texts=1000000"):
+        with pytest.raises(ValueError, match="less than or equal to"):
+            read_config("infer-chat", [f"inference.{change}"])
     data = read_config("infer-chat").model_dump(mode="json", exclude_none=True)
     data["inference"]["epoch"] = 3
     with pytest.raises(ValueError, match=r"unknown key 'inference\.epoch', did you mean 'epochs'"):

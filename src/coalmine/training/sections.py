@@ -272,8 +272,10 @@ class RunSection(_Section):
 class InferenceSection(_Section):
     """User inference, for `coalmine infer`: reference model, fine-tuning, and attack."""
 
-    attack_texts: Whole = Field(10, description="texts of each user that the adversary has; never trained on")
-    canary_users: Annotated[int, Field(ge=0, strict=True)] = Field(80, description="users with a shared random string")
+    attack_texts: Whole = Field(10, le=10_000, description="texts of each user that the adversary has; never trained on")
+    canary_users: Annotated[int, Field(ge=0, le=100_000, strict=True)] = Field(
+        80, description="users with a shared random string"
+    )
     shared: tuple[Whole, ...] = Field((4, 16), min_length=1, description="lengths of these strings, in characters")
     reference_users: Whole = Field(100, description="users of the reference model; no target is one of them")
     reference_steps: Whole = Field(400, le=10_000_000, description="training steps of the reference model")
