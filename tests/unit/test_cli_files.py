@@ -106,7 +106,9 @@ def test_an_output_never_replaces_a_file_of_another_kind(typed, scores, words):
     assert code == 4 and "is there already and is no" in err and other.read_text() == "years of work"
 
 
-@pytest.mark.parametrize("words", [("estimate", "scores.csv", "--delta", "1e-5"), ("report", "result.json")], ids=["json", "page"])
+@pytest.mark.parametrize(
+    "words", [("estimate", "scores.csv", "--delta", "1e-5"), ("report", "result.json")], ids=["json", "page"]
+)
 def test_an_output_of_any_name_is_replaced_by_the_next_one(typed, scores, words):
     """As of a script that runs twice, or that had an empty file made by mktemp."""
     (scores.parent / "tmp.x1").touch()

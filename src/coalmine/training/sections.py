@@ -114,9 +114,7 @@ class MechanismSection(_Section):
     )
     clip_learning_rate: Positive | None = Field(None, description="adaptive: learning rate of the clip norm; default 0.2")
     count_noise: NonNegative | None = Field(
-        None,
-        description="adaptive: noise on the number of unclipped updates; default: a twentieth of the cohort; "
-        "adaptive-correlated: more of it, so that it costs the same",
+        None, description="adaptive: noise on the number of unclipped updates; default: cohort / 20 (adaptive-correlated: more)"
     )
 
     strategy: str | dict[str, Any] | None = Field(
