@@ -94,9 +94,7 @@ class RunDirectory:
         if not run.path.is_dir():
             raise RunDirectoryError(f"there is no run directory {str(path)!r}; `coalmine run --out` makes one.")
         if not (run.path / _CONFIG).is_file():
-            raise RunDirectoryError(
-                f"{str(path)!r} is not a run directory: it has no {_CONFIG}. Name one that `coalmine run` made."
-            )
+            raise RunDirectoryError(f"{str(path)!r} is not a run directory: it has no {_CONFIG}. `coalmine run` makes one.")
         return run
 
     def make_absolute(self) -> Path:
