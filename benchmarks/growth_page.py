@@ -196,14 +196,15 @@ WANTED = {  # what was asked for, and the measurement that shows it
     "10⁸ parameters": "dimension 100000000 20 1",
     "two workers with 10⁷ parameters": "workers 10000000 2",
     "the quickstart": "quickstart 2",
-    "`simulate` beyond 1,000 canaries": "simulate 8000",
+    "views over 100,000 rounds": "views 100000",
+    "`simulate` with 100,000 canaries": "simulate 100000",
 }
 
 
 def missing(found: dict) -> str:
     """What was not measured, in a sentence."""
     names = [what for what, name in WANTED.items() if "error" in found["measured"].get(name, {}).get("after", {"error": ""})]
-    return f"Not measured: {', '.join(names)}." if names else "Nothing that was asked for was left out."
+    return f"Not measured: {', '.join(names)}." if names else ""
 
 
 def study(about: dict) -> dict[str, Any]:
