@@ -220,7 +220,7 @@ def study(about: dict) -> dict[str, Any]:
         "start, processor seconds": f"{about['start_processor_seconds']:.0f}",
         "a round, processor seconds": f"{spent['mean']:.1f} ({apart})",
         "of it the server with the audit": f"{spent['server']:.2f}",
-        "a round, seconds by the clock": f"{about['seconds_of_a_round']:.0f} (median), at low priority beside other work",
+        "a round, seconds by the clock": f"{about['seconds_of_a_round']:.0f} (median), beside other work",
         "memory, MB": f"{'; '.join(memory)}; {about['megabytes_at_the_peak']:,.0f} at the peak",
         "files, MB": f"{disk['now']:,.0f}, and {disk['grows_by_round']:.2f} more with every round",
         "epsilon of a canary so far": said or "not yet known",
