@@ -196,14 +196,15 @@ WANTED = {  # what was asked for, and the measurement that shows it
     "10⁸ parameters": "dimension 100000000 20 1",
     "two workers with 10⁷ parameters": "workers 10000000 2",
     "the quickstart": "quickstart 2",
-    "`simulate` beyond 1,000 canaries": "simulate 8000",
+    "views over 100,000 rounds": "views 100000",
+    "`simulate` with 100,000 canaries": "simulate 100000",
 }
 
 
 def missing(found: dict) -> str:
     """What was not measured, in a sentence."""
     names = [what for what, name in WANTED.items() if "error" in found["measured"].get(name, {}).get("after", {"error": ""})]
-    return f"Not measured: {', '.join(names)}." if names else "Nothing that was asked for was left out."
+    return f"Not measured: {', '.join(names)}." if names else ""
 
 
 def study(about: dict) -> dict[str, Any]:
@@ -219,7 +220,7 @@ def study(about: dict) -> dict[str, Any]:
         "start, processor seconds": f"{about['start_processor_seconds']:.0f}",
         "a round, processor seconds": f"{spent['mean']:.1f} ({apart})",
         "of it the server with the audit": f"{spent['server']:.2f}",
-        "a round, seconds by the clock": f"{about['seconds_of_a_round']:.0f} (median), at low priority beside other work",
+        "a round, seconds by the clock": f"{about['seconds_of_a_round']:.0f} (median), beside other work",
         "memory, MB": f"{'; '.join(memory)}; {about['megabytes_at_the_peak']:,.0f} at the peak",
         "files, MB": f"{disk['now']:,.0f}, and {disk['grows_by_round']:.2f} more with every round",
         "epsilon of a canary so far": said or "not yet known",

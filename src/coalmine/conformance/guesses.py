@@ -109,9 +109,11 @@ def _table(with_torch: bool) -> tuple[Numbers, tuple[tuple[str, int], ...]]:
 @lru_cache(maxsize=512)
 def _row(name: str, seed: Any) -> Numbers:
     """What a generator makes of a seed, of unit length: the next round tries some of the same seeds again."""
-    pair = isinstance(seed, tuple)
-    draw = OF_PAIRS[name] if pair else (OF_NUMBERS | OF_TORCH)[name]
-    row = _unit([draw([each % _LARGEST for each in seed] if pair else seed % _LARGEST)])[0]
+    if isinstance(seed, tuple):
+        made = OF_PAIRS[name]([each % _LARGEST for each in seed])
+    else:
+        made = (OF_NUMBERS | OF_TORCH)[name](seed % _LARGEST)
+    row: Numbers = _unit([made])[0]
     row.setflags(write=False)
     return row
 
