@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
+
 from coalmine.contracts import Array, Context, Description, Fresh, Public, Release, State, Streams, Total
 from coalmine.mechanisms.gaussian import Gaussian, normals
 from coalmine.mechanisms.strategies import OPTIONS, CorrelatedStrategy, Independent, Plan, make_strategy, read_strategy
@@ -78,6 +80,20 @@ class Correlated(Gaussian):
         """The clip norm, and what the strategy remembers."""
         self.check_state(dim)
         return {**super().init(dim), **({} if self.noise_multiplier == 0 else _named(self.strategy.init(dim)))}
+
+    def unknown_state(self, state: State, dim: int) -> str | None:
+        """Why noise cannot go on from this state of a checkpoint: what another version remembers could not be taken back."""
+        if type(self).init is not Correlated.init or self.noise_multiplier == 0:
+            return None  # a class of somebody else remembers what it likes
+        for name, wanted in self.strategy.init(dim).items():
+            found = state.get(f"noise.{name}")
+            if found is None or np.shape(found) != wanted.shape:
+                kept = "nothing" if found is None else f"{(*np.shape(found), 1)[0]} vectors"
+                return (
+                    f"{kept} of past noise ({name}) where strategy {self.strategy.kind!r} of this version of coalmine keeps "
+                    f"{(*wanted.shape, 1)[0]}"
+                )
+        return None
 
     def release(self, state: State, total: Total, public: Public, secret: Streams) -> tuple[Release, State]:
         """The noisy mean. `state` is used up: vectors in it may be written in place."""

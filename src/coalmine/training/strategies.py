@@ -10,7 +10,6 @@ import numpy as np
 
 from coalmine.contracts import Caveat, Description, State
 from coalmine.errors import RunDirectoryError
-from coalmine.mechanisms import Correlated
 from coalmine.runs import RunDirectory
 from coalmine.training.config import Config
 from coalmine.training.federation import Federation
@@ -40,18 +39,15 @@ def kept(directory: RunDirectory, config: Config) -> Config:
 
 
 def check_state(mechanism: Any, state: State, dim: int) -> None:
-    """Whether a checkpoint holds what the strategy of this version remembers: other noise could not be taken back."""
-    if not isinstance(mechanism, Correlated) or type(mechanism).init is not Correlated.init or not mechanism.noise_multiplier:
-        return  # a class of somebody else remembers what it likes
-    for name, wanted in mechanism.strategy.init(dim).items():
-        found = state.get(f"mechanism.noise.{name}")
-        if found is None or np.shape(found) != wanted.shape:
-            kept = "nothing" if found is None else f"{(*np.shape(found), 1)[0]} vectors"
-            raise RunDirectoryError(
-                f"the checkpoint of this run holds {kept} of past noise ({name}) where strategy {mechanism.strategy.kind!r} of "
-                f"this version of coalmine keeps {(*wanted.shape, 1)[0]}: its noise cannot go on from there. Finish the run "
-                "with the version that its config.toml names, or start a new run."
-            )
+    """Whether a checkpoint holds what the mechanism of this version remembers, where the mechanism can say it."""
+    asked = getattr(mechanism, "unknown_state", None)
+    own = {name.removeprefix("mechanism."): value for name, value in state.items() if name.startswith("mechanism.")}
+    found = None if asked is None else asked(own, dim)
+    if found is not None:
+        raise RunDirectoryError(
+            f"the checkpoint of this run holds {found}: its noise cannot go on from there. Finish the run with the version "
+            "that its config.toml names, or start a new run."
+        )
 
 
 def caveats(description: Description, clip_norms: Sequence[float]) -> list[Caveat]:
