@@ -312,6 +312,8 @@ def test_craft_only_reads_so_that_another_process_may_be_training(finished, tmp_
     """What a trainer appended before its checkpoint is not cut off."""
     live = tmp_path / "live"
     shutil.copytree(finished["frozen"][1], live)
+    for name in ("training.json", "result.json", "manifest.json"):  # not finished
+        (live / name).unlink()
     with (live / "events.jsonl").open("ab") as file:
         file.write(b'{"round": 4}\n')
     before = {path: path.read_bytes() for path in sorted(live.rglob("*")) if path.is_file()}
@@ -332,7 +334,8 @@ def test_a_kept_model_that_is_not_what_the_run_wrote(sealed, finished, tmp_path)
         (hurt / "model-000003.safetensors").write_bytes(save({**kept, "parameters": 2 * kept["parameters"]}))
     else:  # half of one, of a run that was not finished
         (hurt / "model-000003.safetensors").write_bytes((hurt / "model-000003.safetensors").read_bytes()[:200])
-        (hurt / "manifest.json").unlink()
+        for name in ("training.json", "result.json", "manifest.json"):
+            (hurt / name).unlink()
     with pytest.raises(coalmine.errors.RunDirectoryError, match="model-000003"):
         craft(hurt, number=3, canaries=16)
 

@@ -136,7 +136,7 @@ def test_measured_rounds_do_not_change_the_model(tmp_path, called):
     with pytest.raises(coalmine.errors.RunDirectoryError, match="before 2, 4"):
         craft(tmp_path / "measured", number=1)
     said = called("craft", "measured", "--round", 2, "--json", folder=tmp_path)
-    assert json.loads(said.stdout)["scores_sha256"] == again["scores_sha256"] and "crafting canaries" in said.stderr
+    assert json.loads(said.stdout)["scores_sha256"] == again["scores_sha256"] and "designing 16 canaries" in said.stderr
     (tmp_path / "measured" / "result.json").write_text("{}")
     with pytest.raises(coalmine.errors.RunDirectoryError, match="is damaged"):
         craft(tmp_path / "measured", number=2)
