@@ -185,8 +185,7 @@ class RunDirectory:
 
     def look(self) -> tuple[int, State]:
         """The same for a reader, who changes no file: another process may be training."""
-        about, state = self._read_checkpoint()
-        return about["rounds"], state
+        return (found := self._read_checkpoint())[0]["rounds"], found[1]
 
     def rows(self, name: str) -> Array:
         """All rows of a log, read from the file as they are needed: a long run has more of them than memory."""
@@ -238,7 +237,8 @@ class RunDirectory:
         path.parent.mkdir(exist_ok=True)
         try:
             with aside.open("wb") as file:
-                file.writelines(data)
+                for part in data:
+                    file.write(part)
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(path)

@@ -17,7 +17,7 @@ from coalmine.training.crafting_section import CraftingSection
 
 Whole = Annotated[int, Field(ge=1, strict=True)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Rate = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+Rate = Annotated[float, Field(gt=0, le=3e38, allow_inf_nan=False)]  # of float32
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
@@ -74,7 +74,7 @@ class ServerSection(_Section):
     """What the server does with the released mean."""
 
     optimiser: Literal["sgd", "adam"] = Field("sgd", description="adam is FedAdam")
-    learning_rate: Rate = Field(1.0, description="learning rate of the server")
+    learning_rate: Positive = Field(1.0, description="learning rate of the server")
     momentum: Decay = Field(0.0, description="momentum of sgd")
     first_decay: Decay = Field(0.9, description="decay of the first moment of adam")
     second_decay: Decay = Field(0.99, description="decay of the second moment of adam")
