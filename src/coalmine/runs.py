@@ -92,7 +92,7 @@ class RunDirectory:
         if not run.path.is_dir():
             raise RunDirectoryError(f"there is no run directory {str(path)!r}; `coalmine run --out` makes one.")
         if not (run.path / _CONFIG).is_file():
-            raise RunDirectoryError(f"{str(path)!r} is not a run directory: it has no {_CONFIG}. `coalmine run` makes one.")
+            raise RunDirectoryError(f"{str(path)!r} is not a run directory: it has no {_CONFIG}. Start again with a new --out.")
         return run
 
     def make_absolute(self) -> Path:
