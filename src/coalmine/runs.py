@@ -62,7 +62,7 @@ def refuse_taken(path: Path) -> None:
     if (path.exists() or path.is_symlink()) and not path.is_dir():
         raise RunDirectoryError(f"{str(path)!r} is not a directory. Choose another --out: a new or an empty one.")
     if path.exists() and any(path.iterdir()):
-        raise RunDirectoryError(f"{str(path)!r} already exists and is not empty. Choose another --out, or resume it.")
+        raise RunDirectoryError(f"{str(path)!r} already exists and is not empty. Choose another --out, or `coalmine resume`.")
 
 
 class RunDirectory:
