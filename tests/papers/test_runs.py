@@ -22,7 +22,7 @@ from coalmine.papers.one_shot import families, run_checks, table3
 from coalmine.papers.one_shot.numbers import TABLE2
 from coalmine.papers.one_shot.trained import OneShotRun, obtain
 from coalmine.runs import RunDirectory
-from coalmine.training.config import fingerprint, parse_config
+from coalmine.training.config import changed, fingerprint, parse_config, read_config
 
 FIRST_VERSION = Path(__file__).parent / "first_version"  # written by commit 0d7ec67
 TINY = (
@@ -316,3 +316,14 @@ def test_table3_on_files(tmp_path):
     columns = [row.place["column"] for row in found.rows]
     assert len(columns) == 3 * 4 + 2 + 1  # all noises; two with fixed clipping, and one with few canaries
     assert columns.count("without canaries, clip norm fixed") == 2 and columns.count("change by few") == 1
+
+
+def test_runs_at_full_scale_that_are_made_at_once_have_no_workers_of_their_own(tmp_path):
+    """Each is in a worker process, which may not start others: the configuration asks for two, as several presets do."""
+    small = changed(read_config("tiny"), ["participation.rounds=8", "canaries.pool=0", "run.workers=2"])
+    ask = Ask(scale="full", workers=2, out=tmp_path)
+    paths = making.obtain(ask, {"first": small, "second": changed(small, ["run.seed=1"])}, apart=True)
+    assert all(RunDirectory(path).finished for path in paths.values())
+    before = [(path / "training.json").stat().st_mtime_ns for path in paths.values()]
+    again = making.obtain(ask, {"first": small, "second": changed(small, ["run.seed=1"])}, apart=True)
+    assert [(path / "training.json").stat().st_mtime_ns for path in again.values()] == before

@@ -23,7 +23,7 @@ from coalmine.papers.kit.experiment import Ask
 from coalmine.progress import duration
 from coalmine.runs import RunDirectory
 from coalmine.training import resume, run
-from coalmine.training.config import Config, fingerprint, located, parse_config, write_config
+from coalmine.training.config import Config, changed, fingerprint, located, parse_config, write_config
 
 _BEFORE_THE_FIRST_ROUND = ("secret.json", "checkpoint", ".lock")  # what a run has before its configuration
 _TIMED = 4  # rounds, of which the first does not count
@@ -32,9 +32,11 @@ _TIMED = 4  # rounds, of which the first does not count
 def obtain(ask: Ask, wanted: Mapping[str, Config], *, apart: bool = False) -> dict[str, Path]:
     """The directories of all these runs, finished.
 
-    With `apart`, and if they are quick, several run at once, each in a process of its own.
+    With `apart`, and if they are quick, several run at once, each in a process of its own, which has no workers itself.
     """
     apart = apart or not ask.full
+    if apart:
+        wanted = {name: changed(config, ["run.workers=1"]) for name, config in wanted.items()}
     missing = {name: config for name, config in wanted.items() if not RunDirectory(_path(ask, name)).finished}
     if missing and not ask.quiet:
         _say(_forecast(ask, wanted, missing, apart))
