@@ -5,6 +5,8 @@ them rarer, these tests say so for some of its seeds. A correct run is accused w
 """
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -223,6 +225,12 @@ def test_the_listing_reads_what_the_classes_say_without_loading_them():
         assert {word: getattr(told[name], word) for word in words} == {word: getattr(loaded, word) for word in words}
         if loaded.sentence:
             assert f"The sentence that is false: {finding(loaded.sentence, {})}." in str(listing([name]))
+
+
+def test_bugs_have_one_order_whichever_file_is_loaded_first():
+    asked = "import coalmine.zoo.water_filling, coalmine.zoo.noise; from coalmine.zoo import BUGS; print(*BUGS)"
+    shown = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    assert shown.split() == list(bugs_told())
 
 
 def test_the_listing_explains_all_and_shows_the_code_of_those_that_are_named():
