@@ -76,11 +76,11 @@ class SummingJob(Job[Task, Result], Protocol):
 class _Worker:
     """A process, this end of the pipe to it, and what it has done of the present call."""
 
-    def __init__(self, ears: Connection, tasks: Room):
+    def __init__(self, parent: Connection, tasks: Room):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.sums, self.done, self.job = Room(), list[int](), -1
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, ears, tasks, self.sums), daemon=True)
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, parent, tasks, self.sums), daemon=True)
         try:
             with _in_peace():
                 self.process.start()
@@ -123,7 +123,7 @@ class Workers(Generic[Task, Result]):
             self._job.prepare()
         else:
             # nothing is ever sent: workers leave when the parent's end is closed, by it or, if it was killed, by the system
-            self._ears, self._voice = multiprocessing.get_context("spawn").Pipe(duplex=False)
+            self._receive, self._send = multiprocessing.get_context("spawn").Pipe(duplex=False)
             self._tasks = Room()
         return self
 
@@ -133,8 +133,8 @@ class Workers(Generic[Task, Result]):
         for worker in self._workers:
             worker.leave(at_once=kind is not None)  # nobody waits for what they are doing now
         self._workers = []
-        self._voice.close()
-        self._ears.close()
+        self._send.close()
+        self._receive.close()
         self._tasks.close()
 
     def give(self, job: Job[Task, Result]) -> None:
@@ -242,7 +242,7 @@ class Workers(Generic[Task, Result]):
     def _idle(self, busy: dict[Connection, tuple[_Worker, int]], wanted: int) -> list[_Worker]:
         """Workers that have nothing to do, started if there are fewer than there may be."""
         while len(self._workers) < min(self.count, len(busy) + wanted):
-            self._workers.append(_Worker(self._ears, self._tasks))
+            self._workers.append(_Worker(self._receive, self._tasks))
         return [worker for worker in self._workers if worker.pipe not in busy][:wanted]
 
     def _give_up(self, deaths: int) -> None:
