@@ -479,7 +479,7 @@ def page(found):
         "Mechanisms with one fault each, through `coalmine.run(..., mechanism=...)` on the preset `tiny` (24 rounds, 2,410",
         "parameters, noise multiplier 0.5, claim 10.0). Unlike the [blind faults](blind-faults.md) they were invented with the",
         f"tests in view, to find what these do not see. {len(MISSED)} were missed at first, and tests were added for them;",
-        "`right-in-one-buffer` was accused at first.",
+        "`right-in-one-buffer` was a false alarm at first.",
         f"Runs of each: {runs}. Called CONSISTENT in one of these runs: {said}. What a single run cannot show, as a seed of",
         "16 bits in most runs, a run's page names under *What this does not show*.",
         "",

@@ -10,7 +10,8 @@ Large arrays do not travel through pipes. Those of tasks are written once a call
 many tasks hold them. Where results are summed up (`Workers.fold`), a worker adds up its own tasks and hands over one sum; one
 that dies takes its sum with it, and all of its tasks are done again.
 
-Where sharing is slower than doing everything here, everything is done here: `coalmine.pace`.
+Where sharing is slower than doing everything here, everything is done here: `coalmine.pace`. So it is in a script that other
+processes cannot import: it would begin anew in each of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -27,6 +29,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from pickle import PicklingError, loads
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -73,11 +76,11 @@ class SummingJob(Job[Task, Result], Protocol):
 class _Worker:
     """A process, this end of the pipe to it, and what it has done of the present call."""
 
-    def __init__(self, ears: Connection, tasks: Room):
+    def __init__(self, parent: Connection, tasks: Room):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.sums, self.done, self.job = Room(), list[int](), -1
-        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, ears, tasks, self.sums), daemon=True)
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, parent, tasks, self.sums), daemon=True)
         try:
             with _in_peace():
                 self.process.start()
@@ -107,7 +110,8 @@ class Workers(Generic[Task, Result]):
     """`count` workers for one job after the other, to be used as a context."""
 
     def __init__(self, count: int, job: Job[Task, Result]):
-        self.count = _validate.workers(count)
+        count = _validate.workers(count)
+        self.count = count if _script_is_guarded() else 1
         self._job, self._jobs = job, 0
         self._workers: list[_Worker] = []
         self._proven = False  # whether a worker has ever finished anything
@@ -119,7 +123,7 @@ class Workers(Generic[Task, Result]):
             self._job.prepare()
         else:
             # nothing is ever sent: workers leave when the parent's end is closed, by it or, if it was killed, by the system
-            self._ears, self._voice = multiprocessing.get_context("spawn").Pipe(duplex=False)
+            self._receive, self._send = multiprocessing.get_context("spawn").Pipe(duplex=False)
             self._tasks = Room()
         return self
 
@@ -129,8 +133,8 @@ class Workers(Generic[Task, Result]):
         for worker in self._workers:
             worker.leave(at_once=kind is not None)  # nobody waits for what they are doing now
         self._workers = []
-        self._voice.close()
-        self._ears.close()
+        self._send.close()
+        self._receive.close()
         self._tasks.close()
 
     def give(self, job: Job[Task, Result]) -> None:
@@ -238,7 +242,7 @@ class Workers(Generic[Task, Result]):
     def _idle(self, busy: dict[Connection, tuple[_Worker, int]], wanted: int) -> list[_Worker]:
         """Workers that have nothing to do, started if there are fewer than there may be."""
         while len(self._workers) < min(self.count, len(busy) + wanted):
-            self._workers.append(_Worker(self._ears, self._tasks))
+            self._workers.append(_Worker(self._receive, self._tasks))
         return [worker for worker in self._workers if worker.pipe not in busy][:wanted]
 
     def _give_up(self, deaths: int) -> None:
@@ -253,6 +257,21 @@ class Workers(Generic[Task, Result]):
                 f"workers died {_DEATHS} times in one round, probably for lack of memory. "
                 "What was finished is kept: resume with fewer workers (--workers 1)."
             )
+
+
+def _script_is_guarded() -> bool:
+    """Whether new processes may import the script that runs here, as they all do: not if all of it stands at its top.
+
+    Many have no `if __name__ == "__main__":`. Each process would begin them anew, and perhaps remove what the first wrote.
+    """
+    main = sys.modules.get("__main__")
+    path, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    if path is None or (spec is not None and spec.name.endswith("__main__")):  # a console, `-c`, a package: not imported
+        return True
+    try:
+        return "__main__" in Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return True
 
 
 @contextmanager

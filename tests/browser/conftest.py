@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+PATIENCE = 300_000  # milliseconds: only ends a test that hangs; Playwright's own 30 seconds are too few on a busy machine
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
@@ -17,7 +18,7 @@ def browser():
     if chromium is None:
         pytest.skip("no Chromium: apt-get install chromium")
     with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        found = driver.chromium.launch(executable_path=chromium, args=list(FLAGS), timeout=PATIENCE)
         yield found
         found.close()
 
@@ -50,6 +51,7 @@ def reader(browser):
 
     def open_page(path, *, width=1280, height=800, theme="light", **how):
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=theme, **how)
+        context.set_default_timeout(PATIENCE)
         contexts.append(context)
         return Opened(context.new_page(), path)
 

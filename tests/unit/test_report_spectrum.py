@@ -12,8 +12,8 @@ def test_water_ground_and_canaries_are_drawn():
 
 
 def test_epsilons_on_a_line():
-    marks = [("measured, at least", 0.0), ("the canaries' own pair", 0.66), ("claimed, tight", 20.0), ("Theorem 4", math.inf)]
-    text = svg(number_line(marks))
+    compared = [("the canaries' own pair", 0.66), ("claimed, tight", 20.0), ("Theorem 4", math.inf)]
+    text = svg(number_line([("measured, at least", 0.0)], compared))
     assert "Theorem 4 ∞" in text and "claimed, tight 20" in text and "measured, at least 0" in text
     assert "epsilon" in svg(number_line([("measured, at least", 0.0)]))
 

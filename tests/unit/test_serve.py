@@ -35,7 +35,7 @@ def folder(finished, tmp_path_factory):
     old = time.time() - 7200
     for file in ("events.jsonl", "config.toml"):
         os.utime(root / "stopped" / file, (old, old))
-    (root / "running" / "events.jsonl").touch()
+    os.utime(root / "running" / "events.jsonl", (time.time() + 3600,) * 2)  # it is running for as long as tests may take
     shutil.copytree(root / "first", root / "damaged")
     (root / "damaged" / "result.json").write_text("{", encoding="utf-8")
     shutil.copytree(root / "first", outside / "private")

@@ -341,6 +341,38 @@ def test_a_script_that_a_worker_cannot_import_ends_with_the_reason(jobs, tmp_pat
     assert done.returncode == 1 and "died before they did anything" in done.stderr and "started again" in done.stderr
 
 
+PLAIN = """
+    import sys
+    sys.path.insert(0, {folder!r})
+    from {module} import Job
+    from coalmine.workers import Workers
+
+    print("begun")
+    class Mine(Job):
+        pass
+
+    with Workers(2, Mine()) as workers:
+        print(workers.count, workers.map([("double", 1), ("double", 2)]))
+"""
+
+
+def test_a_script_without_a_guard_does_its_work_itself(jobs, tmp_path):
+    """Other processes would begin it anew, and never come to what it defines."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(PLAIN).format(folder=str(tmp_path), module=jobs.__name__))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "begun\n1 [2, 4]\n", "")
+    guarded = (
+        script.read_text()
+        .replace("with Workers", 'if __name__ == "__main__":\n  with Workers')
+        .replace("    print(w", "      print(w")
+    )
+    script.write_text(guarded)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "2 [2, 4]" in done.stdout, done.stderr
+    assert 2 <= done.stdout.count("begun") <= 3  # in the first process, and in each that imports it
+
+
 @pytest.mark.parametrize("cargo", [lambda: None, threading.Lock()], ids=["function", "lock"])
 def test_what_cannot_travel(jobs, cargo):
     with pytest.raises(CoalmineError, match=r"cannot travel to other processes.*use one worker"):

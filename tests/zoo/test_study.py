@@ -1,7 +1,7 @@
-"""A slice of the examination: every bug that can be seen is caught, correct code is not accused. `make zoo` is the whole of it.
+"""A slice of the study: every bug that can be seen is caught, correct code is not called wrong. `make zoo` is the whole of it.
 
-The seeds are fixed. In the whole examination every visible bug is caught in at least 19 of 20 runs; should a change make one of
-them rarer, these tests say so for some of its seeds. A correct run is accused with probability 0.05 at most.
+The seeds are fixed. In the whole study every visible bug is caught in at least 19 of 20 runs; should a change make one of
+them rarer, these tests say so for some of its seeds. A correct run is called VIOLATED with probability 0.05 at most.
 """
 
 import json
@@ -37,7 +37,7 @@ def audited(setting, bug, seed):
 
 @pytest.fixture(autouse=True)
 def quiet(one_thread):
-    """Every run in one thread, as in the examination."""
+    """Every run in one thread, as in the study."""
 
 
 @pytest.mark.parametrize("name", INNOCENT)
@@ -246,7 +246,7 @@ def paper(word, layer=None, false=()):
     return SeedVerdict(0, word, "known-others", layer, 1.0, 2.0, "band", word in ("VIOLATED", "DEVIATES"), false)
 
 
-def test_what_passes_the_examination():
+def test_what_passes_the_study():
     assert most_false_alarms(200) == 20
     assert BugRow("bug", "once", (paper("VIOLATED"),) * 19 + (paper("CONSISTENT"),), True).passed
     assert not BugRow("bug", "once", (paper("VIOLATED"),) * 18 + (paper("CONSISTENT"),) * 2, True).passed
@@ -263,7 +263,7 @@ def test_what_passes_the_examination():
     assert not Study((BugRow("bug", "once", (paper("CONSISTENT"),), True),)).passed
 
 
-def test_an_examination_is_the_same_with_any_number_of_workers_and_makes_a_page():
+def test_a_study_is_the_same_with_any_number_of_workers_and_makes_a_page():
     one, two = (
         audit_all(["half-noise", "bare-quantile", "half-noise"], seeds=1, correct=1, workers=workers) for workers in (1, 2)
     )

@@ -13,7 +13,7 @@ def in_its_own_process(*words, folder):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
-def test_an_examination_writes_its_page_and_says_what_came_out(called, tmp_path):
+def test_a_study_writes_its_page_and_says_what_came_out(called, tmp_path):
     done = called("zoo", "half-noise", "--seeds", "1", "--correct", "1", "--workers", "1", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "half-noise" in done.stdout and "1/1" in done.stdout and "as it must be" in done.stdout

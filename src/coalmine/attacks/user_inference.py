@@ -163,6 +163,11 @@ class Inferred:
     by_texts: Mapping[int, float] = field(default_factory=dict)  # AUROC of real users by number of attack texts
 
 
+def group_label(shared: int) -> str:
+    """What a ranking of users is called: real ones, or canary users by the length of their string."""
+    return f"canary users, {shared} shared characters" if shared else "real users"
+
+
 def attack(
     targets: Sequence[Target],
     inserted: NDArray[np.bool_],
@@ -180,9 +185,10 @@ def attack(
     rankings = []
     for size in sorted(set(shared.tolist())):
         mine = shared == size
-        label = "real users" if size == 0 else f"canary users, {size} shared characters"
         if (mine & inserted).any() and (mine & ~inserted).any():
-            rankings.append(estimate_auroc(value[mine & inserted], value[mine & ~inserted], confidence, label=label))
+            rankings.append(
+                estimate_auroc(value[mine & inserted], value[mine & ~inserted], confidence, label=group_label(size))
+            )
     real = [place for place, target in enumerate(targets) if not target.shared]
     by_texts = {}
     if real and inserted[real].any() and not inserted[real].all():

@@ -28,7 +28,9 @@ def trainer(engine: str, address: str | None = None) -> Callable[..., Any]:
 
 
 @contextmanager
-def sharing(engine: str, address: str | None, count: int, out: Path, slurm: Mapping[str, Any]) -> Iterator[Callable[..., Any]]:
+def engine_workers(
+    engine: str, address: str | None, count: int, out: Path, slurm: Mapping[str, Any]
+) -> Iterator[Callable[..., Any]]:
     """What makes the workers of a sweep, while this context lasts."""
     _validate.one_of("--engine", engine, ("local", "ray", "slurm"))
     if address is not None and engine != "ray":

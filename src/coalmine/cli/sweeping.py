@@ -24,7 +24,7 @@ def sweep(
       coalmine sweep grid.toml --workers 2
     """
     from coalmine import _validate
-    from coalmine.cli.engines import sharing
+    from coalmine.cli.engines import engine_workers
     from coalmine.progress import track
     from coalmine.training.sweep import read_grid
     from coalmine.training.sweep import sweep as make_all
@@ -34,7 +34,7 @@ def sweep(
     where = out if out is not None else Path("runs") / grid.stem
     say(f"{len(points.configs)} run{'s' * (len(points.configs) != 1)} in {where}", quiet)
     try:
-        with sharing(engine, address, workers, where, points.slurm) as make_workers:
+        with engine_workers(engine, address, workers, where, points.slurm) as make_workers:
             found = make_all(
                 points,
                 where,

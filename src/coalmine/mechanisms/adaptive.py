@@ -24,8 +24,8 @@ from coalmine.mechanisms.gaussian import Gaussian
 
 
 @dataclass(frozen=True)
-class AdaptiveGaussian(Gaussian):
-    """The clip norm follows the `target_quantile` of the norms of the updates, over-long canaries included.
+class FollowsQuantile(Gaussian):
+    """Whose clip norm follows a quantile, whatever the noise on the updates: `AdaptiveGaussian`, `AdaptiveCorrelated`.
 
     Every client also sends whether it passed unclipped. The number of those gets noise of its own, `count_noise`, and shares
     the budget: z_Delta = (z^-2 - (2 sigma_b)^-2)^(-1/2), since an indicator minus one half moves the sum by one half.
@@ -42,11 +42,21 @@ class AdaptiveGaussian(Gaussian):
         _validate.between("target_quantile", self.target_quantile, 0.0, 1.0)
         _validate.positive("clip_learning_rate", self.clip_learning_rate)
         _validate.non_negative("count_noise", self.count_noise)
-        if self.noise_multiplier > 0 and not 2 * self.count_noise > self.noise_multiplier:
+        least = self._least_column
+        if self.noise_multiplier > 0 and not 2 * least * self.count_noise > self.noise_multiplier:
             raise ValueError(
                 f"count_noise={self.count_noise!r} uses up the whole budget of noise_multiplier={self.noise_multiplier!r}: "
-                f"it must be above {self.noise_multiplier / 2:g}; a twentieth of the cohort is customary."
+                f"{self._customary(self.noise_multiplier / (2 * least), least)}"
             )
+
+    @property
+    def _least_column(self) -> float:
+        """How far the updates of one round move what is released, in clip norms: 1 unless noise is correlated over rounds."""
+        return 1.0
+
+    def _customary(self, bound: float, least: float) -> str:
+        """The end of an error: above what the noise of the count must be, and what it usually is."""
+        return f"it must be above {bound:g}; a twentieth of the cohort is customary."
 
     @property
     def update_noise_multiplier(self) -> float:
@@ -56,7 +66,27 @@ class AdaptiveGaussian(Gaussian):
     @property
     def _claimed_multiplier(self) -> float:
         """z_Delta as it should be: what a subclass really adds is not what it describes."""
-        return beside_a_count(self.noise_multiplier, self.count_noise)
+        return beside_a_count(self.noise_multiplier, self.count_noise * self._least_column)
+
+    def describe(self) -> Description:
+        """The clip norm is announced in every round, and follows a number that has noise of its own."""
+        said = super().describe()
+        assert said.noise is not None
+        count = Extra("quantile", self.count_noise, target=self.target_quantile, rate=self.clip_learning_rate)
+        noise = Noise(accounted=self.noise_multiplier, multiplier=self._claimed_multiplier, rounds=said.noise.rounds)
+        return replace(said, clip=Clip(None), noise=noise, extras=(count,))
+
+    def release(self, state: State, total: Total, public: Public, secret: Streams) -> tuple[Release, State]:
+        """The noisy mean; and the clip norm of the next round, from a noisy share of unclipped updates."""
+        release, kept = super().release(state, total, public, secret)
+        spread = self.count_noise if self.noise_multiplier > 0 else 0.0
+        clip_norm = followed(total, public, release.denominator, self.target_quantile, self.clip_learning_rate, spread, secret)
+        return release, {**kept, "clip_norm": np.array(clip_norm)}
+
+
+@dataclass(frozen=True)
+class AdaptiveGaussian(FollowsQuantile):
+    """The clip norm follows the `target_quantile` of the norms of the updates, over-long canaries included."""
 
     @classmethod
     def from_config(cls, options: Mapping[str, Any], context: Context) -> Gaussian:
@@ -65,19 +95,6 @@ class AdaptiveGaussian(Gaussian):
         if stated.get("count_noise") is None:
             stated["count_noise"] = max(context.cohort / 20, stated.get("noise_multiplier", 0.0))
         return cls(**stated)
-
-    def describe(self) -> Description:
-        """The clip norm is announced in every round, and follows a number that has noise of its own."""
-        count = Extra("quantile", self.count_noise, target=self.target_quantile, rate=self.clip_learning_rate)
-        noise = Noise(accounted=self.noise_multiplier, multiplier=self._claimed_multiplier)
-        return replace(super().describe(), clip=Clip(None), noise=noise, extras=(count,))
-
-    def release(self, state: State, total: Total, public: Public, secret: Streams) -> tuple[Release, State]:
-        """The noisy mean; and the clip norm of the next round, from a noisy share of unclipped updates."""
-        release, _ = super().release(state, total, public, secret)
-        spread = self.count_noise if self.noise_multiplier > 0 else 0.0
-        clip_norm = followed(total, public, release.denominator, self.target_quantile, self.clip_learning_rate, spread, secret)
-        return release, {"clip_norm": np.array(clip_norm)}
 
 
 def beside_a_count(noise_multiplier: float, count_noise: float) -> float:

@@ -24,53 +24,33 @@ norms fall, later releases show an early round with more weight than its column 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
-from coalmine import _validate
-from coalmine.contracts import Clip, Context, Description, Extra, Noise, Public, Release, State, Streams, Total
-from coalmine.mechanisms.adaptive import beside_a_count, followed
+from coalmine.contracts import Context
+from coalmine.mechanisms.adaptive import FollowsQuantile
 from coalmine.mechanisms.correlated import Correlated
 from coalmine.mechanisms.gaussian import Gaussian
 
-_ADAPTIVE = ("target_quantile", "clip_learning_rate", "count_noise")
-
 
 @dataclass(frozen=True)
-class AdaptiveCorrelated(Correlated):
+class AdaptiveCorrelated(FollowsQuantile, Correlated):
     """Updates cut to an announced clip norm that follows their quantile, noise of a strategy in its units."""
 
-    target_quantile: float = 0.5
-    clip_learning_rate: float = 0.2
     count_noise: float = 10.0  # a tenth of a cohort of 100
 
-    config_keys: ClassVar[tuple[str, ...]] = (*Correlated.config_keys, *_ADAPTIVE)
-    of_the_run: ClassVar[tuple[str, ...]] = ("count_noise",)  # what `from_config` derives from the run where it is not stated
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _validate.between("target_quantile", self.target_quantile, 0.0, 1.0)
-        _validate.positive("clip_learning_rate", self.clip_learning_rate)
-        _validate.non_negative("count_noise", self.count_noise)
-        least = self.strategy.least_column()  # refuses what has no such bound
-        if self.noise_multiplier > 0 and not 2 * least * self.count_noise > self.noise_multiplier:
-            raise ValueError(
-                f"count_noise={self.count_noise!r} uses up the whole budget of noise_multiplier={self.noise_multiplier!r}: "
-                f"with strategy {self.strategy.kind!r} it must be above {self.noise_multiplier / (2 * least):.4g}; "
-                f"{1 / least:.3g} twentieths of the cohort are the default."
-            )
+    config_keys: ClassVar[tuple[str, ...]] = (*Correlated.config_keys, "target_quantile", "clip_learning_rate", "count_noise")
 
     @property
-    def update_noise_multiplier(self) -> float:
-        """z_Delta: more noise on the updates pays for the number of unclipped ones."""
-        return self._claimed_multiplier
+    def _least_column(self) -> float:
+        """c of the module's formula; strategies that have no such bound refuse."""
+        return self.strategy.least_column()
 
-    @property
-    def _claimed_multiplier(self) -> float:
-        """z_Delta as it should be: what a subclass really adds is not what it describes."""
-        return beside_a_count(self.noise_multiplier, self.count_noise * self.strategy.least_column())
+    def _customary(self, bound: float, least: float) -> str:
+        return (
+            f"with strategy {self.strategy.kind!r} it must be above {bound:.4g}; "
+            f"{1 / least:.3g} twentieths of the cohort are the default."
+        )
 
     @classmethod
     def from_config(cls, options: Mapping[str, Any], context: Context) -> Gaussian:
@@ -81,18 +61,3 @@ class AdaptiveCorrelated(Correlated):
         strategy = cls.strategy_of(options, context)
         usual = max(context.cohort / 20, options.get("noise_multiplier", 0.0)) / strategy.least_column()
         return super().from_config({"count_noise": usual, **options}, context)
-
-    def describe(self) -> Description:
-        """The clip norm is announced in every round, and follows a number that has noise of its own."""
-        said = super().describe()
-        assert said.noise is not None
-        count = Extra("quantile", self.count_noise, target=self.target_quantile, rate=self.clip_learning_rate)
-        noise = Noise(accounted=self.noise_multiplier, multiplier=self._claimed_multiplier, rounds=said.noise.rounds)
-        return replace(said, clip=Clip(None), noise=noise, extras=(count,))
-
-    def release(self, state: State, total: Total, public: Public, secret: Streams) -> tuple[Release, State]:
-        """The noisy mean; and the clip norm of the next round, from a noisy share of unclipped updates."""
-        release, kept = super().release(state, total, public, secret)
-        spread = self.count_noise if self.noise_multiplier > 0 else 0.0
-        clip_norm = followed(total, public, release.denominator, self.target_quantile, self.clip_learning_rate, spread, secret)
-        return release, {**kept, "clip_norm": np.array(clip_norm)}

@@ -30,8 +30,7 @@ def plates(evidence: Evidence) -> Iterator[Plate]:
     if any(known["ground"]) or known["level"] > 0:
         measured = [("measured, at least", result.bound.epsilon)]
         measured += [("measured, about", result.estimate.epsilon)] if result.estimate is not None else []
-        marks = [*measured, *known["marks"]]
-        compared = ", ".join(f"{what} {number(epsilon)}" for what, epsilon in marks)
+        compared = ", ".join(f"{what} {number(epsilon)}" for what, epsilon in (*measured, *known["marks"]))
         yield (
             "water",
             "The water and the ground",
@@ -42,7 +41,7 @@ def plates(evidence: Evidence) -> Iterator[Plate]:
         yield (
             "line",
             "Measured, and what could be: epsilon of one record",
-            lambda: number_line(marks),
+            lambda: number_line(measured, known["marks"]),
             f"{compared[:1].upper()}{compared[1:]}. All but the measured numbers is of one record in as many rounds as "
             f"a canary has, by the covariance at the first model. {_SECRET}",
         )
@@ -91,18 +90,19 @@ def water_and_ground(spectrum: Sequence[float], level: float, heights: Sequence[
     return figure
 
 
-def number_line(marks: Sequence[tuple[str, float]]) -> Any:
-    """Epsilons on one line, from what was measured to what is proved; what is infinite stands at the right end."""
-    finite = [epsilon for _, epsilon in marks if np.isfinite(epsilon)]
+def number_line(measured: Sequence[tuple[str, float]], compared: Sequence[tuple[str, float]] = ()) -> Any:
+    """Epsilons on one line, what was measured and what it is compared with; what is infinite stands at the right end."""
+    marks = [(what, epsilon, ORANGE) for what, epsilon in measured] + [(what, epsilon, BLUE) for what, epsilon in compared]
+    finite = [epsilon for _, epsilon, _ in marks if np.isfinite(epsilon)]
     end = 2 * max([*finite, _NEAR])
     with house_style():
         figure, (axes,) = drawing(420.0, 40.0 + 18.0 * len(marks))
         axes.set_xscale("symlog", linthresh=_NEAR)
         axes.axhline(0, color=INK, linewidth=1.0)
-        for row, (what, epsilon) in enumerate(reversed(marks), 1):
-            place, measured = min(epsilon, end), what.startswith("measured")
-            axes.plot([place, place], [0, row], color=ORANGE if measured else BLUE, linewidth=1.0)
-            axes.plot([place], [0], "o", color=ORANGE if measured else BLUE, markersize=4)
+        for row, (what, epsilon, colour) in enumerate(reversed(marks), 1):
+            place = min(epsilon, end)
+            axes.plot([place, place], [0, row], color=colour, linewidth=1.0)
+            axes.plot([place], [0], "o", color=colour, markersize=4)
             left = np.arcsinh(place / _NEAR) > np.arcsinh(end / _NEAR) / 2  # the name stands where there is room
             said = f"{what} {number(epsilon)}"
             axes.text(place, row, f"{said} " if left else f" {said}", ha="right" if left else "left", va="center")

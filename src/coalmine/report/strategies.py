@@ -95,7 +95,7 @@ def _own(design: CorrelatedStrategy, plan: Plan) -> Drawing:
 
 
 def gaps(seen: Mapping[str, Any], measured: float | None) -> Drawing:
-    """The gap of a canary by who looks for it, the claim as a line, and what was measured as a dot."""
+    """The gap of a canary by threat model, the claim as a line, and what was measured as a dot."""
     names = (("diagonal", "each round for itself", MUTED), ("estimated", "correlation measured", GREEN))
     rows = [(words, float(seen[name]), colour) for name, words, colour in names if drawable(seen.get(name))]
     rows.append(("correlation described", float(seen["described"]), BLUE))

@@ -162,7 +162,7 @@ class BugRow:
 
     @property
     def passed(self) -> bool:
-        """Whether this is what must come out: bugs are caught and their sentence is named, correct code is not accused."""
+        """Whether this is what must come out: bugs are caught and their sentence is named, correct code is no false alarm."""
         if self.canaries is None:  # (odd code is not the mechanism that is described, and yet leaks no more than is claimed)
             return (self.violated if self.sentence else self.caught) <= most_false_alarms(len(self.papers))
         least = math.ceil(CAUGHT * len(self.papers))
@@ -311,9 +311,9 @@ def run_all(
 ) -> Iterator[tuple[Case, AuditResult]]:
     """All runs in several processes, each with its result, in the order of the tasks."""
     batches = [tasks[first : first + _AT_ONCE] for first in range(0, len(tasks), _AT_ONCE)]
-    with Workers(workers, _Work(auditor)) as hall:
+    with Workers(workers, _Work(auditor)) as pool:
         for batch in track(batches):
-            for task, text in zip(batch, hall.map(batch), strict=True):
+            for task, text in zip(batch, pool.map(batch), strict=True):
                 yield task, AuditResult.from_json(text)
 
 

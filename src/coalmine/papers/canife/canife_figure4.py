@@ -112,6 +112,6 @@ def picture(family: Monitored, noise: float, rounds: list[Outcome]) -> Any:
         "measured, as printed": Line(where, [each["epsilon"] for each in rounds]),
         "measured, others known, delta 1e-5": Line(where, [each["known"]["epsilon"] for each in rounds]),
         "theory, delta 1e-5, as printed": Line(ends, [theory, theory], dashed=True),
-        "a perfect canary would show, by the paper's estimator": Line(ends, [perfect, perfect], dashed=True),
+        "a perfect canary would show, by the paper's estimator": Line(ends, [perfect, perfect], dotted=True),
     }
     return lines({f"{family.words}, noise {noise:g}: epsilon of one round": curves}, "round")

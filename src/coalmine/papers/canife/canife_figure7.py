@@ -45,5 +45,5 @@ def _picture(accuracies: list[float], means: list[float], errors: list[float]) -
 
     limit = largest_finite(DRAWS // 2, DRAWS // 2, 1 / DRAWS)
     ends = [accuracies[0], accuracies[-1]]
-    curves = {"normal scores": Line(accuracies, means, errors), "most that is finite": Line(ends, [limit, limit], dashed=True)}
+    curves = {"normal scores": Line(accuracies, means, errors), "most that is finite": Line(ends, [limit, limit], dotted=True)}
     return lines({"estimate of one round, 100 scores, delta 0.01": curves}, "accuracy of the best threshold")

@@ -16,12 +16,13 @@ _HEIGHT = 190.0
 
 
 class Line(NamedTuple):
-    """A curve with its errors; dashed ones are theory."""
+    """A curve with its errors; dashed ones are theory, dotted ones the most that can be."""
 
     x: Sequence[float]
     y: Sequence[float]
     error: Sequence[float] | None = None
     dashed: bool = False
+    dotted: bool = False
 
 
 def histograms(panels: Mapping[str, Mapping[str, Any]]) -> Drawing:
@@ -46,8 +47,8 @@ def lines(panels: Mapping[str, Mapping[str, Line]], across: str, *, log_x: bool 
         for axis, (title, curves) in zip(axes, panels.items(), strict=True):
             for colour, (name, line) in zip(COLOURS * 3, curves.items(), strict=False):
                 style: Any = {"color": colour, "marker": "o", "markersize": 4}
-                if line.dashed:
-                    style = {"color": MUTED, "dashes": (4, 3) if "theory" in name else (1.5, 2)}
+                if line.dashed or line.dotted:
+                    style = {"color": MUTED, "dashes": (1.5, 2) if line.dotted else (4, 3)}
                 axis.errorbar(line.x, line.y, yerr=line.error, capsize=2, linewidth=1.2, label=name, **style)
             _scale(axis, log_x, log_y)
             axis.set_title(title)

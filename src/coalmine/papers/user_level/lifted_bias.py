@@ -17,6 +17,8 @@ from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperRow, ResultPart
 from coalmine.papers.user_level.lifted_gaussian import DELTA, DIM, EPSILON, simulated
 
+BIAS, WIDTH = "bias of the true positive rate, k = {}", "width of its interval, k = {}"
+
 
 def bias(ask: Ask) -> ResultPart:
     """Rate and width by k."""
@@ -28,12 +30,8 @@ def bias(ask: Ask) -> ResultPart:
     for k, (rate, error, width) in zip(canaries, found, strict=True):
         where = {"k": k, "n": runs}
         rate_of_models = math.sqrt(1 / (runs * k)) + runs**-0.75
-        rows.append(PaperRow(f"bias of the true positive rate, k = {k}", "", rate - float(ndtr(0.0)), error, None, "", where))
-        rows.append(
-            PaperRow(
-                f"width of its interval, k = {k}", "", width, None, None, f"sqrt(1/nk) + n^(-3/4) = {rate_of_models:.4f}", where
-            )
-        )
+        rows.append(PaperRow(BIAS.format(k), "", rate - float(ndtr(0.0)), error, None, "", where))
+        rows.append(PaperRow(WIDTH.format(k), "", width, None, None, f"sqrt(1/nk) + n^(-3/4) = {rate_of_models:.4f}", where))
         widths.append(width)
     check = PaperCheck("the interval gets narrower with more canaries", bool(np.all(np.diff(widths) < 0)))
     about = ask.about(models=runs, dim=DIM, epsilon=EPSILON)

@@ -32,7 +32,7 @@ from coalmine.participation import Repeated
 
 CAP, ATTACK_TEXTS, CANARIES, REFERENCE_USERS, DELTA = 30, 10, 100, 60, 1e-5
 CLIP = 0.3  # of the median norm of reference users' counts
-GROUPS = {"real users": 0, "canary users, 4 shared characters": 4, "canary users, 16 shared characters": 16}
+GROUPS = {attacks.group_label(shared): shared for shared in (0, 4, 16)}
 SHARES = (1 / 256, 1 / 64, 1 / 16, 1 / 4, 1.0)  # of an epoch without privacy
 SECRETS, CANDIDATES, TIMES = 20, 4000, (1, 4, 16)
 
@@ -180,7 +180,7 @@ def _epochs(loss: float, losses: Array, found: float) -> str:
 
 def _checks(table: Mapping[str, Array], curve: Array, seeds: int) -> list[PaperCheck]:
     """Of user-level DP and the canary users with four shared characters: less is found than without, and than at equal loss."""
-    few, checks = list(GROUPS).index("canary users, 4 shared characters"), []
+    few, checks = list(GROUPS).index(attacks.group_label(4)), []
     for epsilon in (32, 4):
         own = table[f"user-level DP, epsilon {epsilon}"]
         drop = table["nothing"][:, few] - own[:, few]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coalmine._random import stream
+from coalmine.attacks.user_inference import group_label
 from coalmine.clients import quiet_threads
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperRow, ResultPart
@@ -15,12 +16,12 @@ from coalmine.training.config import read_config
 from coalmine.training.inference import InferenceResult, Setup, attack_once
 
 QUICK = ("data.users=80", "data.cap=20", "inference.reference_users=60", "inference.reference_steps=200")
-EPOCHS = (1.0, 2.0, 4.0)
+EPOCHS, SHARED = (1.0, 2.0, 4.0), (4, 8, 16, 32)
 
 
 def phrases(ask: Ask) -> ResultPart:
     """AUROC of canary users by length of their string and by epochs."""
-    setup, rows, last = _setup(ask, ("inference.shared=[4, 8, 16, 32]",)), [], {}
+    setup, rows, last = _setup(ask, (f"inference.shared={list(SHARED)}",)), [], {}
     for epochs in EPOCHS:
         found = _attacked(setup.changed([f"inference.epochs={epochs}"]))
         for ranking in found.result.rankings:
@@ -60,7 +61,7 @@ def transformer(ask: Ask) -> ResultPart:
         for ranking in done.result.rankings:
             rows.append(_row(f"{name}: {ranking['label']}", ranking, {"way": name, "who": ranking["label"]}, note))
             found[name, ranking["label"]] = ranking["auroc"]
-    few = "canary users, 4 shared characters"
+    few = group_label(4)
     with_dp, without = found["user-level DP, epsilon 4", few], found["nothing", few]
     check = PaperCheck(
         f"user-level DP at epsilon 4 hides 4 shared characters: AUROC {with_dp:.3f}, without {without:.3f}", with_dp < without
@@ -91,7 +92,7 @@ def _row(what: str, ranking: Any, where: dict[str, Any], note: str = "") -> Pape
 
 
 def _of(found: dict[str, float], shared: int) -> float:
-    return found[f"canary users, {shared} shared characters"]
+    return found[group_label(shared)]
 
 
 def _epochs_to(loss: float, losses: list[tuple[float, float]]) -> str:

@@ -15,12 +15,15 @@ from typing import Any
 
 from scipy.special import ndtr
 
+from coalmine.attacks.user_inference import group_label
 from coalmine.gaussian import gaussian_gap
 from coalmine.papers.canife.drawings import Line, lines
 from coalmine.papers.kit.paper_result import PaperRow
+from coalmine.papers.user_level.lifted_bias import BIAS, WIDTH
 from coalmine.papers.user_level.lifted_gaussian import DELTA, EPSILON
 
 _SHOWN = (1, 4, 16, 64)  # canaries of a model
+_SHARED = (4, 8, 16, 32)  # characters
 
 
 def _curves(rows: Iterable[PaperRow], named: Callable[[Mapping[str, Any]], str], across: str) -> dict[str, Line]:
@@ -45,12 +48,12 @@ def by_texts(rows: Sequence[PaperRow]) -> Any:
 
 
 def by_string(rows: Sequence[PaperRow]) -> Any:
-    """AUROC of canary users by the length of their string; it stands in the group's name."""
+    """AUROC of canary users by the length of their string, which has given the group its name."""
+    lengths = {group_label(shared): shared for shared in _SHARED}
     found: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
-        if row.place["who"] != "real users":
-            length = int(str(row.place["who"]).split(", ")[1].split()[0])
-            found.setdefault(f"{row.place['epochs']:g} epochs", []).append((length, row.ours or 0.0))
+        if row.place["who"] in lengths:
+            found.setdefault(f"{row.place['epochs']:g} epochs", []).append((lengths[row.place["who"]], row.ours or 0.0))
     curves = {name: Line([at for at, _ in own], [value for _, value in own]) for name, own in found.items()}
     return lines({"AUROC of canary users": curves}, "shared characters", log_x=True)
 
@@ -86,9 +89,9 @@ def kinds(rows: Sequence[PaperRow]) -> Any:
 
 def widths(rows: Sequence[PaperRow]) -> Any:
     """Width of the interval by canaries, and bias of the rate with its standard error."""
-    own = {name: [row for row in rows if row.what.startswith(name)] for name in ("width", "bias")}
-    shown = _line(own["width"], "k")
-    theory = [math.sqrt(1 / (row.place["n"] * row.place["k"])) + row.place["n"] ** -0.75 for row in own["width"]]
+    own = {name: [row for row in rows if row.what == name.format(row.place["k"])] for name in (WIDTH, BIAS)}
+    shown = _line(own[WIDTH], "k")
+    theory = [math.sqrt(1 / (row.place["n"] * row.place["k"])) + row.place["n"] ** -0.75 for row in own[WIDTH]]
     width = {"width of the interval": shown, "theory: sqrt(1/nk) + n^(-3/4)": Line(shown.x, theory, dashed=True)}
-    bias = {"bias of the true positive rate": _line(own["bias"], "k")}
+    bias = {"bias of the true positive rate": _line(own[BIAS], "k")}
     return lines({"width": width, "bias": bias}, "canaries of a model", log_x=True)
