@@ -177,7 +177,7 @@ def test_held_out_scores_alone_need_no_law_of_the_noise(finished):
     assert above <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
     claim, law = finished["frozen"][0].result.views[-1].claim, GaussianNull(1.0, directions=10**6)
     apart, everybody = Scores(9.0 * coins, coins, null=law), Scores(np.ones(16), np.ones(16, bool), null=law)
-    free, none = (MeasuredRound(0, None, each, 1e-5, 0.95, claim, 1.0)._without_law() for each in (apart, everybody))
+    free, none = (MeasuredRound(0, None, each, 1e-5, 0.95, claim, None)._without_law() for each in (apart, everybody))
     assert free["epsilon"] == pytest.approx(free["ceiling"]) and 2 < free["ceiling"] < 3 and none["epsilon"] == 0
 
 
