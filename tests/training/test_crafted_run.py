@@ -268,6 +268,9 @@ def test_poisson_sampling_has_a_composed_bound(finished):
         (["mode=frozen", "pool=1000"], r"crafting\.pool=1000"),
         (["mode=running", "options={undo_learning_rate=true}"], "forged"),
         (["mode=frozen", "options={los='log'}"], "it may have loss"),
+        (["mode=frozen", "as_published=true", "options={as_published=false}"], "crafting.as_published alone"),
+        (["mode=frozen", "options={as_published=true}"], "crafting.as_published alone"),
+        (["mode=frozen", "options={unroll='no'}"], "unroll='no'"),
         (["mode=frozen", "pool_source=chat"], "pool_source='chat'"),
     ],
 )

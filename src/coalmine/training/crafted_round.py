@@ -149,13 +149,13 @@ class CraftedRound:
 
         More noise is no finding here: whatever else is in a release, its rounding too, only adds to it.
         """
-        told = self.federation.described.noise
-        assert told is not None
+        claimed = self.federation.described.noise
+        assert claimed is not None
         square, beside = sum(row.square for row in rows), len(rows) * (self.federation.model.dim - self.count)
-        chance = chi_square(max(square, 0.0) / told.multiplier**2, beside)[0]
+        chance = chi_square(max(square, 0.0) / claimed.multiplier**2, beside)[0]
         side: Side = "less" if chance <= LEVEL else "none"
         where = f"round {self.number}"
-        return Finding("noise-scale", told.multiplier, self.scale(rows), None, None, chance, side, chance, where=where)
+        return Finding("noise-scale", claimed.multiplier, self.scale(rows), None, None, chance, side, chance, where=where)
 
     def table(self, rows: list[SumRow], values: list[Array], unit: str | None, *, known: bool) -> Scores:
         """Rows of several draws as one table, in standard deviations of the measured noise."""
