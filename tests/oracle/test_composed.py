@@ -121,6 +121,10 @@ def test_composition_of_known_noise_is_the_accountants() -> None:
     assert 0.98 * upper < lower.epsilon <= upper
     fewer = coalmine.compose_measured([1.0, 0.5, 0.0], [5, 5, 10], 0.1, 1e-5)
     assert 0 < fewer.epsilon < lower.epsilon and any("between two" in each for each in fewer.assumptions)
+    parts = (coalmine.compose_canife([2.0, 1.0], each, 0.1, 1e-5).epsilon for each in ([5, 15], np.array([5, 15])))
+    assert len({*parts}) == 1
+    with pytest.raises(ValueError, match="one number: give a list"):
+        coalmine.compose_canife(2.0, 20, 0.1, 1e-5)
 
 
 @pytest.mark.parametrize(("sigma", "q"), [(1.0, 0.5), (0.3, 0.3), (0.15, 0.2)])

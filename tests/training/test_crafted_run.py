@@ -177,7 +177,7 @@ def test_held_out_scores_alone_need_no_law_of_the_noise(finished):
     assert above <= stats.binom.isf(FALSE_ALARM, audits, 0.05)
     claim, law = finished["frozen"][0].result.views[-1].claim, GaussianNull(1.0, directions=10**6)
     apart, everybody = Scores(9.0 * coins, coins, null=law), Scores(np.ones(16), np.ones(16, bool), null=law)
-    free, none = (MeasuredRound(0, None, each, 1e-5, 0.95, claim, 1.0)._without_law() for each in (apart, everybody))
+    free, none = (MeasuredRound(0, None, each, 1e-5, 0.95, claim, None)._without_law() for each in (apart, everybody))
     assert free["epsilon"] == pytest.approx(free["ceiling"]) and 2 < free["ceiling"] < 3 and none["epsilon"] == 0
 
 
@@ -268,6 +268,9 @@ def test_poisson_sampling_has_a_composed_bound(finished):
         (["mode=frozen", "pool=1000"], r"crafting\.pool=1000"),
         (["mode=running", "options={undo_learning_rate=true}"], "forged"),
         (["mode=frozen", "options={los='log'}"], "it may have loss"),
+        (["mode=frozen", "as_published=true", "options={as_published=false}"], "crafting.as_published alone"),
+        (["mode=frozen", "options={as_published=true}"], "crafting.as_published alone"),
+        (["mode=frozen", "options={unroll='no'}"], "unroll='no'"),
         (["mode=frozen", "pool_source=chat"], "pool_source='chat'"),
     ],
 )

@@ -179,3 +179,38 @@ def test_a_likelihood_ratio_is_a_score_of_unknown_others():
     assert scale == pytest.approx(1.0, abs=0.05)  # the noise is measured, and not quite 0.5
     with pytest.raises(ValueError, match="unknown"):
         frozen.scores(2, others="known")
+
+
+def noise_of(frozen, seed, mechanism, draws=1):
+    job = replace(frozen.federation, secret=partial(stream, seed), mechanism=mechanism)
+    return replace(frozen, federation=job).measured(draws)[1]
+
+
+def test_noise_that_is_right_is_rarely_found_too_small(frozen):
+    """At the level of all tests of a description; and no deviation of it passes unseen where bounds cannot tell."""
+    audits = 60
+    found = [noise_of(frozen, seed, Gaussian(1.0, 1.0)) for seed in range(audits)]
+    assert sum(each.deviates for each in found) <= stats.binom.isf(FALSE_ALARM, audits, 0.001)
+    chances = np.array([each.p_value for each in found])
+    assert stats.kstest(chances, "uniform").pvalue > FALSE_ALARM
+    weak = noise_of(frozen, 0, HalfNoise(1.0, 1.0))
+    assert weak.side == "less" and weak.measured == pytest.approx(0.5, rel=0.1) and weak.claimed == 1.0
+
+
+def test_craft_says_that_the_noise_is_less_than_claimed_where_its_bound_cannot(tmp_path, monkeypatch):
+    """At noise multiplier 1 a few scores do not convict half of the noise; the command must not call that uncontradicted."""
+    from typer.testing import CliRunner
+
+    from coalmine.cli import app
+    from coalmine.training import crafting
+
+    once = ["participation.rounds=2", "participation.epochs=1", "run.workers=1"]
+    told = read_config("tiny", [*once, "mechanism.noise_multiplier=1"])
+    run(told, tmp_path / "run", secret_seed=1, quiet=True)
+    ask = ["craft", str(tmp_path / "run"), "--canaries", "16"]
+    assert CliRunner().invoke(app, ask).exit_code == 0
+    right = crafting.federation
+    monkeypatch.setattr(crafting, "federation", lambda *about: replace(right(*about), mechanism=HalfNoise(1.0, 1.0)))
+    shown = CliRunner().invoke(app, ask)
+    assert shown.exit_code == 1 and "not contradicted" not in shown.output
+    assert "DEVIATES: found false: the noise has the standard deviation that was claimed" in shown.output

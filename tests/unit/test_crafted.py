@@ -203,6 +203,9 @@ def test_options_are_checked():
     for one_number in ({"box": 3}, {"temperature": 3}):
         with pytest.raises(ValueError, match=f"{next(iter(one_number))}=3 is not allowed"):
             coalmine.Crafting(**one_number)
+    for other in ({"target": 1.5}, {"target": True}, {"target": -1}, {"unroll": "no"}, {"as_published": "false"}):
+        with pytest.raises(ValueError, match=f"{next(iter(other))}=.* is not allowed"):
+            coalmine.Crafting(**other)
 
 
 def test_what_cannot_be_designed_for_is_refused():
@@ -211,3 +214,11 @@ def test_what_cannot_be_designed_for_is_refused():
         coalmine.design_canaries(MODEL, np.nan * PARAMETERS, ONE_STEP, clients(8), **about)
     with pytest.raises(ValueError, match="Crafting"):
         coalmine.design_canaries(MODEL, PARAMETERS, ONE_STEP, clients(8), options={"loss": "log"}, **about)
+    with pytest.raises(ValueError, match="Design fewer"):
+        coalmine.design_canaries(MODEL, PARAMETERS, ONE_STEP, clients(8), **about | {"count": MODEL.dim})
+    narrow = [Examples(each.features[:, :5], each.targets) for each in clients(8)]
+    with pytest.raises(ValueError, match="features of 5 numbers do not fit"):
+        coalmine.design_canaries(MODEL, PARAMETERS, ONE_STEP, narrow, **about)
+    empty = [Examples(np.nan * each.features, each.targets) for each in clients(8)]
+    with pytest.raises(NonFiniteError, match="mock clients"):
+        coalmine.design_canaries(MODEL, PARAMETERS, ONE_STEP, empty, **about)

@@ -89,6 +89,8 @@ def compose_canife(
     Returns:
         An estimate, flagged as no bound.
     """
+    if isinstance(epsilons, float | int | PointEstimate):
+        raise ValueError(f"epsilons={epsilons!r} is one number: give a list, with one epsilon for each measured round.")
     measured = [each if isinstance(each, PointEstimate) else _bare(each, measured_delta) for each in epsilons]
     counts = _shared(rounds, len(measured))
     q, delta = _rate(q), _validate.delta(delta)
@@ -175,7 +177,7 @@ def _shared(rounds: int | Sequence[int], count: int) -> tuple[int, ...]:
     """Rounds for each measurement; the first ones take what does not divide evenly."""
     if count == 0:
         raise ValueError("epsilons is empty: at least one round must have been measured.")
-    if isinstance(rounds, Sequence):
+    if isinstance(rounds, Sequence | np.ndarray):
         if len(rounds) != count:
             raise ValueError(f"rounds has {len(rounds)} entries for {count} measurements: give one number for each.")
         return tuple(_validate.rounds(each) for each in rounds)

@@ -18,6 +18,12 @@ def craft(
     """Craft data canaries for one model of a run, and measure what one round reveals of them. Nothing is trained again.
 
     \b
+    Exit codes:
+      0   neither bound nor test contradicts the claim
+      1   the bound is above the claim, or the noise is less than claimed, or clients are not trained alone
+      2, 4   wrong usage, broken input
+
+    \b
     Example:
       coalmine craft runs/first --canaries 64
     """
@@ -29,5 +35,5 @@ def craft(
 
     found = measure(directory, number=number, canaries=canaries, say=lambda text: say(text, quiet))
     typer.echo(json.dumps(plain(found), indent=2, sort_keys=True) if as_json else in_words(found))
-    if found["violated"]:
+    if found["violated"] or found["deviates"]:
         raise typer.Exit(VIOLATED)

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from coalmine.canaries.crafted.design import Crafted
+from coalmine.conformance.laws import chi_square
 from coalmine.contracts import Array, Attendance, Contribution, Finding, Game, Public, State
-from coalmine.contracts.conformance import Side
+from coalmine.contracts.conformance import LEVEL, Side
 from coalmine.data.dataset import Examples
 from coalmine.estimators.band import contradicts_null
 from coalmine.nulls import GaussianNull
@@ -142,6 +143,19 @@ class CraftedRound:
                 "measure the noise on. Design fewer."
             )
         return max(float(np.sqrt(max(sum(row.square for row in rows), 0.0) / beside)), LEAST_NOISE)
+
+    def noise_scale(self, rows: list[SumRow]) -> Finding:
+        """The test that the noise is not smaller than claimed: few scores of large noise cannot tell, all directions can.
+
+        More noise is no finding here: whatever else is in a release, its rounding too, only adds to it.
+        """
+        claimed = self.federation.described.noise
+        assert claimed is not None
+        square, beside = sum(row.square for row in rows), len(rows) * (self.federation.model.dim - self.count)
+        chance = chi_square(max(square, 0.0) / claimed.multiplier**2, beside)[0]
+        side: Side = "less" if chance <= LEVEL else "none"
+        where = f"round {self.number}"
+        return Finding("noise-scale", claimed.multiplier, self.scale(rows), None, None, chance, side, chance, where=where)
 
     def table(self, rows: list[SumRow], values: list[Array], unit: str | None, *, known: bool) -> Scores:
         """Rows of several draws as one table, in standard deviations of the measured noise."""

@@ -104,8 +104,9 @@ class CraftedRun:
         scores = here.table([row], [row.values], privacy.unit, known=True)
         alone = trained_alone(float(np.linalg.norm(beyond)), done.observed.count or 1, here.number)
         return MeasuredRound(
-            here.number, here.crafted, scores, privacy.delta, confidence, claim, here.scale([row]), mode="running", alone=alone
-        )
+            here.number, here.crafted, scores, privacy.delta, confidence, claim, here.noise_scale([row]), mode="running",
+            alone=alone,
+        )  # fmt: skip
 
     def findings(self) -> list[Finding]:
         """Whether what clients contribute depended on the canaries trained beside them: the round in which it did most."""

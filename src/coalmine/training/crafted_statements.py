@@ -52,7 +52,7 @@ class MeasuredRound:
     delta: float
     confidence: float
     claim: Claim
-    noise: float  # multiplier that was measured
+    noise: Finding  # whether it is as strong as claimed, by all directions that no canary has
     mode: str = "frozen"
     projections: Array | None = None  # (clients, canaries), in clip norms: of the population or a sample of it
     q: float = 1.0  # chance of each of these clients to be in a round
@@ -65,6 +65,11 @@ class MeasuredRound:
     def claimed(self) -> float:
         """Epsilon of one round in which a client takes part for sure."""
         return self.claim.epsilon
+
+    @property
+    def deviations(self) -> list[Finding]:
+        """What was found false of the mechanism's description, whatever the bounds show."""
+        return [each for each in (self.noise, self.alone) if each is not None and each.deviates]
 
     @property
     def stated_noise(self) -> float:
@@ -94,7 +99,9 @@ class MeasuredRound:
             "violated": bool(bound.valid and bound.epsilon > self.claimed),
             "printed": self._printed(),
             "computed": self._computed(),
-            "noise": {"measured": self.noise, "claimed": self.stated_noise},
+            "noise": {"measured": self.noise.measured, "claimed": self.noise.claimed},
+            "noise_scale": plain(self.noise),
+            "deviates": bool(self.deviations),
             "scores": int(self.scores.value.size),
             "scores_sha256": self.scores.sha256,
             "design": self.crafted.summary(),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from coalmine.contracts import Finding, from_plain
 from coalmine.contracts.crafted_sentences import finite_printed, printed_words
 
 
@@ -47,7 +48,16 @@ def _lines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"{_number(cost['epsilon'])} to {_number(cost['if_published'])}"
         ),
     )
-    yield "verdict", "VIOLATED: the bound is above the claim" if found["violated"] else "the claim is not contradicted"
+    yield from _verdict(found)
+
+
+def _verdict(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Whether a bound is above the claim, and what was found false of the mechanism itself."""
+    findings = [from_plain(Finding, found[name], name) for name in ("noise_scale", "trained_alone") if name in found]
+    lines = ["VIOLATED: the bound is above the claim"] if found["violated"] else []
+    lines += [f"DEVIATES: found false: {each}" for each in findings if each.deviates]
+    for place, line in enumerate(lines or ["the claim is not contradicted"]):
+        yield "" if place else "verdict", line
 
 
 def _printed(printed: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -113,11 +113,6 @@ def frozen_round(config: Config, job: Federation, state: State, number: int) -> 
 def design_for(job: Federation, state: State, number: int, how: Measuring, mock: MockData) -> Crafted:
     """Canaries for the model before a round."""
     check_mechanism(job)
-    if not how.canaries < job.model.dim:
-        raise ValueError(
-            f"{how.canaries:,} crafted canaries for {job.model.dim:,} parameters: none is left to measure the noise on. "
-            "Design fewer."
-        )
     noise = job.described.noise
     if noise is None or not noise.multiplier > 0:
         raise ValueError("crafted canaries are measured against noise; this mechanism adds none. Set its noise multiplier.")
@@ -140,6 +135,11 @@ def design_for(job: Federation, state: State, number: int, how: Measuring, mock:
 def how_of(config: Config, job: Federation | None = None) -> Measuring:
     """What a configuration says about measured rounds."""
     asked = config.crafting
+    if asked.options.get("as_published", asked.as_published) != asked.as_published:
+        raise ValueError(
+            "crafting.options: as_published says something else than crafting.as_published, which is the whole recipe (one "
+            "canary, 100 draws, unknown others, its design). Set crafting.as_published alone."
+        )
     try:
         stated: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in asked.options.items()}
         options = Crafting(**({"as_published": True} if asked.as_published else {}) | stated)

@@ -152,8 +152,8 @@ class Frozen(CraftedRound):
 
     def measured(
         self, draws: int, *, others: str = "known", unit: str | None = "client", insert: bool = True, first: int = 0
-    ) -> tuple[Scores, float]:
-        """The same, and the noise multiplier that was measured."""
+    ) -> tuple[Scores, Finding]:
+        """The same, and the noise multiplier that was measured beside the claimed one."""
         draws = _validate.whole("draws", draws, least=1)
         _validate.one_of("others", others, OTHERS)
         if others == "unknown" and self.count > 1:
@@ -171,7 +171,7 @@ class Frozen(CraftedRound):
             rows.append(SumRow(coins, row.values, row.square))
             values.append(row.values if others == "known" else self._with_others(replicate, coins & insert, noise))
         table = self.table(rows, values, unit, known=others == "known")
-        return replace(table, statistic=RATIO) if self.along is not None else table, self.scale(rows)
+        return replace(table, statistic=RATIO) if self.along is not None else table, self.noise_scale(rows)
 
     def _with_others(self, replicate: int, inserted: NDArray[np.bool_], noise: Array) -> Array:
         """Scores of an adversary who does not know the clients: a fresh cohort is part of them."""

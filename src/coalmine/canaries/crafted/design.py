@@ -114,6 +114,10 @@ def design_canaries(
         raise NonFiniteError("parameters contain NaN or infinity: no canary can be designed for a model that diverged.")
     if not isinstance(options, Crafting | None):
         raise ValueError(f"options={options!r} is not allowed: coalmine.Crafting(...) holds the choices of a design.")
+    if not count < model.dim:
+        raise ValueError(
+            f"{count:,} crafted canaries for {model.dim:,} parameters: none is left to measure the noise on. Design fewer."
+        )
     pool = [client for client in pool if len(client)]
     if not held_out:
         pool, held_out = [each for place, each in enumerate(pool) if place % _JUDGES], pool[::_JUDGES]
@@ -134,6 +138,8 @@ def design_canaries(
         _refuse_unlike(cosines)
     updates *= np.float32(forged)
     metrics = _judged(trainer, parameters, updates, held_out, clip_norm=clip_norm, noise=noise, cohort=cohort)
+    if not all(np.isfinite(each).all() for each in metrics.values()):
+        raise NonFiniteError("mock clients' updates contain NaN or infinity: look at the data of pool and held_out.")
     metrics |= {"health": found.health, "cosine": cosines}
     squares = np.einsum("ij,ij->i", updates, updates, dtype=np.float64)
     shares = {

@@ -11,6 +11,7 @@ HINGES = ("squared", "linear")
 STARTS = ("random", "sample", "rare")
 TARGETS = ("random", "sample", "soft")
 TEXT_METHODS = ("flips", "gumbel")
+_SWITCHES = ("specials", "keep_best", "undo_learning_rate", "unroll", "use_as_is", "as_published")
 _ITERATIONS = {"image": 250, "flips": 40, "gumbel": 200}
 
 
@@ -73,6 +74,11 @@ class Crafting:
         _validate.one_of("text_method", self.text_method, TEXT_METHODS)
         if isinstance(self.target, str):
             _validate.one_of("target", self.target, TARGETS)
+        elif isinstance(self.target, bool) or not isinstance(self.target, int) or self.target < 0:
+            raise ValueError(f"target={self.target!r} is not allowed: it must be the number of a class, or {_said(TARGETS)}.")
+        for name in _SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name}={getattr(self, name)!r} is not allowed: it must be True or False.")
         _validate.positive("learning_rate", self.learning_rate)
         _validate.positive("norm_margin", self.norm_margin)
         _validate.non_negative("stop_overlap", self.stop_overlap)
@@ -122,6 +128,10 @@ class Crafting:
         if self.loss == "printed":
             found.append("the printed loss falls with the length of the gradient, so that canaries collapse")
         return tuple(found)
+
+
+def _said(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def _is_pair(value: object) -> bool:

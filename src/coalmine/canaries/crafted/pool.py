@@ -161,7 +161,11 @@ def _by_factors(
 ) -> MockClients:
     """A client's only step is minus the learning rate times the mean of its examples' gradients, then clipped."""
     model, sizes = trainer.model, [len(examples) for examples in pool]
-    features = torch.from_numpy(np.concatenate([model.inputs(examples.features) for examples in pool]).astype(np.float32))
+    rows = [model.inputs(examples.features).reshape(len(examples), -1) for examples in pool]
+    wrong = next((each.shape[1] for each in rows if each.shape[1] != shapes[0][1]), None)
+    if wrong is not None:
+        raise ValueError(f"features of {wrong} numbers do not fit {model.name}, which takes {shapes[0][1]}.")
+    features = torch.from_numpy(np.concatenate(rows).astype(np.float32))
     classes = shapes[-1][0]
     targets = functional.one_hot(torch.from_numpy(np.concatenate([each.targets for each in pool]).astype(np.int64)), classes)
     with torch.no_grad():
