@@ -13,28 +13,32 @@ The papers' client: Andrew et al. (appendix F) train this network on "814k chara
 clients a round. MNIST has no such writers; two passes over 110 images are as many steps as one over 220.
 
 Where a round would take long, 8 of its clients are trained and their time is scaled to all of them: what a client takes does
-not depend on the others. Up to 100 clients every contribution is compared, of more of them 8 a round.
+not depend on the others. Up to 100 clients every contribution is compared, of more of them 8 a round. The state is then written
+after every round, as it is where rounds take long; else it is written as the training does (`training.checkpoints`).
 
-Means over rounds, since some rounds send canaries as full vectors and others do not; the first round is left out, and its extra
-(tables that are made once in a process) is given by itself. Shares are of the whole round, in processor seconds.
+Means over rounds, since some rounds send canaries as full vectors, or write the state, and others do not; the first round is
+left out, and its extra (tables that are made once in a process) is given by itself. Shares are of the whole round, in processor
+seconds.
 
-    python benchmarks/audit_cost.py [--only mnist-writers] [--rounds 12]
+    python benchmarks/audit_cost.py [--only mnist-writers] [--rounds 30]
 """
 
 import argparse
 import json
+import math
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
 from typing import ClassVar
+from unittest.mock import patch
 
 import numpy as np
 from machine import machine
 
 from coalmine import training
-from coalmine.training import work
+from coalmine.training import checkpoints, work
 from coalmine.training.config import read_config
 from coalmine.training.federation import ALL_COMPARED
 from coalmine.workers import Workers
@@ -53,7 +57,8 @@ SETTINGS = {  # with as many rounds as the study has
     ),
     "stackoverflow-shape": ("participation.pattern=fixed-size", "data.options.users=800", "participation.rounds=2048"),
 }
-FEWER = {"mnist-writers, whole": 8, "mnist-writers, twice": 8, "stackoverflow-shape": 8}  # clients that are trained; scaled
+FEWER = {"stackoverflow-shape": 8}  # clients that are trained; scaled
+ROUNDS = {"mnist-writers": 40, "mnist-writers, whole": 30, "mnist-writers, twice": 20, "stackoverflow-shape": 6}
 FEW = "participation.cohort_size=6"  # clients of the run without an audit
 
 
@@ -137,17 +142,19 @@ def scaled(on: dict, clients: float) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=SETTINGS)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, help="instead of as many as each setting has")
     asked = parser.parse_args()
     found = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
     found = {"settings": found.get("settings", {})}
     for name, changes in SETTINGS.items():
         if asked.only not in (None, name):
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            off = measured(name, (*changes, "canaries.pool=0", FEW), asked.rounds, f"{folder}/off")
-            fewer = (f"participation.cohort_size={FEWER[name]}",) if name in FEWER else ()
-            on = measured(name, (*changes, *fewer), asked.rounds, f"{folder}/on")
+        rounds = asked.rounds or ROUNDS[name]
+        fewer = (f"participation.cohort_size={FEWER[name]}",) if name in FEWER else ()
+        small = math.inf if fewer else checkpoints._SMALL  # real rounds are so long that the state of each is written
+        with tempfile.TemporaryDirectory() as folder, patch.object(checkpoints, "_SMALL", small):
+            off = measured(name, (*changes, "canaries.pool=0", FEW), rounds, f"{folder}/off")
+            on = measured(name, (*changes, *fewer), rounds, f"{folder}/on")
         if fewer:
             on = scaled(on, read_config(name.partition(",")[0], list(changes)).participation.cohort_size)
         more = on["server_seconds"] - off["server_seconds"] + on["comparing_seconds"]

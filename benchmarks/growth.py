@@ -317,7 +317,7 @@ def pieces(dim: int) -> dict:
 
     from coalmine._random import stream
     from coalmine.canaries import TransformCanaries
-    from coalmine.conformance.clipping import compare
+    from coalmine.conformance import compare
     from coalmine.contracts import Clip, Public
     from coalmine.mechanisms import Gaussian
     from coalmine.mechanisms.gaussian import normals_in_blocks

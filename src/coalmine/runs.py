@@ -3,7 +3,7 @@
     config.toml             what was asked, resolved; versions; the public seed
     secret.json             the secret seed, readable by its owner alone
     events.jsonl            one line per round: when, how long, what was seen; the only file with times
-    checkpoint/             the state after the last finished round, and what the canaries saw until then
+    checkpoint/             the state after the last round that was saved, and what the canaries saw until then
     model.safetensors       the final model
     scores.npz, views/      one number per canary: of the primary view, of the others
     result.json             the audit
@@ -13,9 +13,9 @@
     reference/              the same run without noise and canaries, if asked for
 
 What is appended comes first, then the checkpoint, written aside and renamed: it says how much of the appended files counts.
-After a kill, what was appended beyond that is cut off. So a kill loses the current round at most, and going on gives the same
-bits as never having stopped. The checkpoint has fingerprints of all that a run goes on from, itself and the configuration
-included; they are looked at before anything is changed. Nothing is pickled; the secret seed is in `secret.json` alone.
+After a kill, what was appended beyond that is cut off. So a kill loses the current round (of large models, some seconds:
+`training.checkpoints`), and going on gives the same bits as never having stopped. The checkpoint has fingerprints of all that
+a run goes on from; they are looked at before anything is changed. No pickle; the secret seed is in `secret.json` alone.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ import numpy as np
 from coalmine import manifest
 from coalmine.contracts import Array, State
 from coalmine.errors import RunDirectoryError
-from coalmine.tensors import packed, raw
+from coalmine.tensors import digest, packed
 
 SCHEMA = "coalmine-run/2"
 FIRST_SCHEMA = "coalmine-run/1"  # finished runs of it are read, and unfinished ones do not go on
 _CONFIG, _SECRET, _EVENTS, _LAST = "config.toml", "secret.json", "events.jsonl", "training.json"
-_STATE, _BEGUN = "checkpoint/state.safetensors", ("checkpoint", _SECRET, ".lock")  # the latter: before config.toml
-_GO_ON = "What was already written is intact; after mending this, `coalmine resume` goes on from the last finished round."
+STATE, _BEGUN = "checkpoint/state.safetensors", ("checkpoint", _SECRET, ".lock")  # the latter: before config.toml
+_GO_ON = "What was already written is intact; after mending this, `coalmine resume` goes on from the last round that was saved."
 _AGAIN = "Nothing was begun; after mending this, start again."
 
 
@@ -147,15 +147,18 @@ class RunDirectory:
         with self._writing():
             self._write(name, data)
 
-    def save(self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any]) -> dict[str, Any]:
-        """What a finished round leaves: a row for every log, a line of events (returned), and then the checkpoint."""
+    def save(
+        self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any], *, checkpoint: bool = True
+    ) -> dict[str, Any]:
+        """What a finished round leaves: a row for every log, a line of events (returned), and then the checkpoint, if asked."""
         line = {"time": round(time.time(), 3), "round": rounds - 1, **{name: _finite(value) for name, value in event.items()}}
         with self._writing():
             self._unfinish()
             for name, row in rows.items():
                 self._append(_rows(name), row.astype("<f8").tobytes(), row.size)
             self._append(_EVENTS, json.dumps(line, allow_nan=False).encode() + b"\n")
-            self._write_checkpoint(rounds, state)
+            if checkpoint:
+                self._write_checkpoint(rounds, state)
         return line
 
     def seal(self, name: str, data: bytes) -> None:
@@ -210,7 +213,7 @@ class RunDirectory:
     def _begin(self, config: str, secret_seed: int | None) -> None:
         """Everything before the first round; config.toml comes last, since a directory without it was never begun."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # the auditor's: much in it is not protected by the noise
-        self.path.joinpath(_STATE).parent.mkdir()
+        self.path.joinpath(STATE).parent.mkdir()
         files = {_CONFIG: config.encode()}
         if secret_seed is not None:
             files[_SECRET] = write_secret(self.path / _SECRET, secret_seed)
@@ -255,28 +258,28 @@ class RunDirectory:
 
     def _write_checkpoint(self, rounds: int, state: State) -> None:
         about = json.dumps({"schema": SCHEMA, "rounds": rounds, "logs": self._logs, "seals": self._seals}, sort_keys=True)
-        self._write(_STATE, *packed(state, {"coalmine": about, "sha256": _digest(about, state)}))
+        self._write(STATE, *packed(state, {"coalmine": about, "sha256": digest(about, state)}))
 
     def _read_checkpoint(self) -> tuple[dict[str, Any], State]:
         from safetensors import SafetensorError, safe_open
 
         try:
-            with safe_open(self.path / _STATE, framework="numpy") as file:
+            with safe_open(self.path / STATE, framework="numpy") as file:
                 metadata = file.metadata() or {}
                 about = json.loads(metadata["coalmine"])
                 schema = about["schema"]
                 if schema in (SCHEMA, FIRST_SCHEMA):
                     state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
-                    intact = metadata["sha256"] == _digest(metadata["coalmine"], state)
+                    intact = metadata["sha256"] == digest(metadata["coalmine"], state)
         except (SafetensorError, ValueError, KeyError, TypeError, OSError):
-            raise self._damaged(_STATE) from None
+            raise self._damaged(STATE) from None
         if schema not in (SCHEMA, FIRST_SCHEMA):
             raise RunDirectoryError(
                 f"{str(self.path)!r} was written in the layout {schema!r}; this version reads {SCHEMA!r}. "
                 f"Finish it with the version that {_CONFIG} names, or start a new run."
             )
         if not intact:
-            raise self._damaged(_STATE)
+            raise self._damaged(STATE)
         return about, state
 
     @cached_property
@@ -338,13 +341,3 @@ def _rows(name: str) -> str:
 def _finite(value: Any) -> Any:
     """The value; a number that is none is left open."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _digest(about: str, state: State) -> str:
-    """A fingerprint of a checkpoint."""
-    digest = hashlib.sha256(about.encode())
-    for name in sorted(state):
-        value = state[name]
-        digest.update(f"{name}|{value.dtype.str}|{value.shape}|".encode())
-        digest.update(raw(value))
-    return digest.hexdigest()

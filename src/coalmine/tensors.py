@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,16 @@ from numpy.typing import NDArray
 def raw(value: NDArray[Any]) -> Any:
     """The bytes of an array, not copied where they lie in order."""
     return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+
+
+def digest(about: str, state: Mapping[str, NDArray[Any]]) -> str:
+    """A fingerprint of arrays, by name, and of what is said about them."""
+    found = hashlib.sha256(about.encode())
+    for name in sorted(state):
+        value = state[name]
+        found.update(f"{name}|{value.dtype.str}|{value.shape}|".encode())
+        found.update(raw(value))
+    return found.hexdigest()
 
 
 def packed(state: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> list[Any]:

@@ -11,7 +11,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save, save_file
 
-from coalmine import runs
+from coalmine import tensors
 from coalmine._random import stream
 from coalmine.runs import RunDirectory
 
@@ -206,7 +206,7 @@ def test_an_unfinished_run_of_the_first_layout(coalmine, half):
     with safe_open(half / STATE, framework="numpy") as file:
         about = json.dumps({**json.loads(file.metadata()["coalmine"]), "schema": "coalmine-run/1"}, sort_keys=True)
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
-    (half / STATE).write_bytes(save(state, metadata={"coalmine": about, "sha256": runs._digest(about, state)}))
+    (half / STATE).write_bytes(save(state, metadata={"coalmine": about, "sha256": tensors.digest(about, state)}))
     before = contents(half)
     coalmine.resume(half).said(4, "first version of coalmine", "start a new run")
     assert contents(half) == before

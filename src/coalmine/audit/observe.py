@@ -47,8 +47,10 @@ class Record(Protocol):
     def path(self) -> Path | None:
         """The directory; None in memory."""
 
-    def save(self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any]) -> dict[str, Any]:
-        """What a finished round leaves; returns the line of events."""
+    def save(
+        self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any], *, checkpoint: bool = True
+    ) -> dict[str, Any]:
+        """What a finished round leaves, with its state or without; returns the line of events."""
 
     def rows(self, name: str) -> Array:
         """All rows of a log."""
@@ -78,7 +80,9 @@ class MemoryRecord:
         """None: nothing is written."""
         return None
 
-    def save(self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any]) -> dict[str, Any]:
+    def save(
+        self, rounds: int, state: State, rows: Mapping[str, Array], event: Mapping[str, Any], *, checkpoint: bool = True
+    ) -> dict[str, Any]:
         """What a finished round leaves."""
         line = {"round": rounds - 1, **event}
         self.seen.append(dict(rows))

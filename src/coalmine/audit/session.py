@@ -67,10 +67,17 @@ class Session:
             if self.description.fresh or self.description.design is not None:  # else nobody knows how to whiten the noise
                 self._running = RunningEpsilon(self.spec, self.description, self.recorder, self.record)
 
-    def observe(self, seen: Observed, *, state: State | None = None, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def observe(
+        self,
+        seen: Observed,
+        *,
+        state: State | None = None,
+        more: Mapping[str, Any] | None = None,
+        checkpoint: bool = True,
+    ) -> dict[str, Any]:
         """A round: rows for the canaries, a line for the record, an event for the hooks.
 
-        `state` is what the trainer needs to go on from here, `more` what it has to add to the line.
+        `state` is what the trainer needs to go on from here, written if `checkpoint`; `more` is what it adds to the line.
         """
         rows = self.recorder.rows(seen) if self.recorder is not None else {}
         record = {**seen.record}
@@ -82,7 +89,7 @@ class Session:
             record |= self._battery.observe(with_canaries(seen, self.recorder))
             if state is not None:
                 state = {**state, **{f"{STATE}{name}": value for name, value in self._battery.state.items()}}
-        return self.save(seen.round, rows, {**record, **(more or {})}, state=state)
+        return self.save(seen.round, rows, {**record, **(more or {})}, state=state, checkpoint=checkpoint)
 
     def look_on(self, seen: Observed) -> None:
         """A round after the canaries' last: the mechanism is tested, and nothing is kept."""
@@ -95,10 +102,16 @@ class Session:
             self._battery.glance(seen)
 
     def save(
-        self, number: int, rows: Mapping[str, Array], record: Mapping[str, Any], *, state: State | None = None
+        self,
+        number: int,
+        rows: Mapping[str, Array],
+        record: Mapping[str, Any],
+        *,
+        state: State | None = None,
+        checkpoint: bool = True,
     ) -> dict[str, Any]:
         """What was seen of a round, by whoever made the rows."""
-        line = self.record.save(number + 1, state or {}, rows, record)
+        line = self.record.save(number + 1, state or {}, rows, record, checkpoint=checkpoint)
         self._notify("round", line)
         return line
 

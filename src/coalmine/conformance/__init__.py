@@ -13,6 +13,7 @@
     noise_spectrum.py   by frequency
     magnitudes.py       the same whatever the signs
     guesses.py          not from a guessable seed
+    comparing.py        a contribution beside the clip of its update
     clipping.py         contributions, canaries, the denominator
     cohorts.py          who took part
     cohort_pairs.py     pairs of rounds and of clients that are alike
@@ -25,8 +26,9 @@ A further check is a class with `applies`, `init`, `observe` and `conclude`, a l
 
 from coalmine.conformance.battery import Battery
 from coalmine.conformance.check import Check, Subject
-from coalmine.conformance.clipping import CONTRIBUTIONS, compare, compare_examples
+from coalmine.conformance.clipping import CONTRIBUTIONS
 from coalmine.conformance.cohorts import COHORTS
+from coalmine.conformance.comparing import compare, compare_examples
 from coalmine.conformance.guesses import GUESSES
 from coalmine.conformance.noise_scale import SCALE
 from coalmine.conformance.noise_shape import SHAPE

@@ -30,6 +30,11 @@ class HookRunner:
         for hook in tuple(self._hooks):
             self._safely(hook, _close, hook)
 
+    @property
+    def listening(self) -> bool:
+        """Whether there is any hook."""
+        return bool(self._hooks)
+
     def __call__(self, kind: str, event: Event) -> None:
         """One event for every hook that has not failed yet."""
         for hook in tuple(self._hooks):

@@ -36,6 +36,7 @@ from coalmine.training import strategies
 from coalmine.training.aiming import FILE, as_file
 from coalmine.training.assembly import Task, check_claims, clustered_accuracy, federation, inputs, load_task
 from coalmine.training.beginning import check_inputs, check_versions, versions
+from coalmine.training.checkpoints import Checkpoints
 from coalmine.training.config import Config, about_run, located, parse_config, write_config
 from coalmine.training.crafted_run import CraftedRun
 from coalmine.training.crafted_run import check as check_crafting
@@ -226,7 +227,7 @@ class _Training:
         self.session = Session(config.spec, job.canary_setup, job.mechanism.describe(), directory, notify)
 
     def train(self, description: str, *, quiet: bool) -> None:
-        """All rounds that are not yet done, each of them saved before the next."""
+        """All rounds that are not yet done."""
         done, state = self.directory.load()
         config = self.config.model_dump(mode="json", exclude_none=True)
         about = {"directory": str(self.directory.path), "config": config, "rounds": self.job.rounds, "round": done}
@@ -240,6 +241,7 @@ class _Training:
         if done:
             strategies.check_state(self.job.mechanism, state, model.dim)
         accuracy, workers = None, self.workers.of(self.job.work())
+        saved = Checkpoints(self.directory, self.job.rounds, all_of_them=self.notify.listening)
         rounds = self.crafted.federation.rounds_from(done, state or self.job.start(), workers)
         del state  # that of the first round is not needed for long
         # while the server plants and looks, workers are idle: transforms may have their processors, and give the same bits
@@ -253,7 +255,8 @@ class _Training:
                 more["seconds"] = round(time.monotonic() - began, 4)
                 keep_model(self.directory, self.config.run.keep_every, finished.number + 1, finished.state)
                 self.crafted.after(finished)
-                line = self.session.observe(finished.observed, state=finished.state, more=more)
+                due = saved.due(finished.number + 1)
+                line = self.session.observe(finished.observed, state=finished.state, more=more, checkpoint=due)
                 bar.show(finished.number + 1, in_words(line, accuracy))
                 del finished  # nor are its vectors while the next one is made
                 began = time.monotonic()
