@@ -14,6 +14,7 @@ MOST_WORKERS = 1024
 MOST_LAYERS = 1000  # of a model
 MOST_ROUNDS = 10_000_000
 _SUREST = 1 - 1e-12  # confidence, beyond which rounding decides
+_LEAST_SURE = 1e-6  # confidence, below which nothing is said
 SMALLEST_CLIP = 1e-12
 
 
@@ -57,6 +58,8 @@ def confidence(value: Any) -> float:
         hint = f"for {converted:g} percent write {converted / 100:g}"
     if _SUREST < converted < 1.0:
         raise ValueError(_message("confidence", value, "at most 1 - 1e-12", "beyond that, rounding decides"))
+    if 0.0 < converted < _LEAST_SURE:
+        raise ValueError(_message("confidence", value, f"at least {_LEAST_SURE:g}", "0.95 is customary"))
     return between("confidence", value, 0.0, 1.0, hint=hint)
 
 

@@ -8,6 +8,7 @@ elsewhere shows an edit that was meant; without one a manifest shows accidents.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -161,6 +162,9 @@ def put(path: str | Path, text: str) -> None:
     path = Path(os.path.realpath(path))
     aside = path.with_name(path.name + ".part") if path.is_file() or not path.exists() else path
     try:
+        if path.is_fifo():
+            _write_pipe(path, text)
+            return
         aside.write_text(text, encoding="utf-8")
         aside.replace(path)
     except OSError as error:
@@ -168,6 +172,17 @@ def put(path: str | Path, text: str) -> None:
             with suppress(OSError):
                 aside.unlink()
         raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _write_pipe(pipe: Path, text: str) -> None:
+    """One that nobody reads would be waited for without end."""
+    try:
+        opened = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise OSError(error.errno, "it is a pipe that nobody reads" if error.errno == errno.ENXIO else error.strerror) from None
+    os.set_blocking(opened, True)
+    with os.fdopen(opened, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def run_of(path: Path) -> Path | None:

@@ -23,7 +23,7 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from coalmine.errors import InputFileError
 
 LABELS = ("canary", "run", "round", "replicate", "group")
 _SHOWN = 20  # columns of a header in a message
+MOST_BYTES = 1_000_000_000  # of a file, or of what it unpacks to
+MOST_CELLS = 50_000_000  # of all columns
+_LONGEST_LINE = 1 << 20  # characters; a file without line ends is not read as one line
 _TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _LAYOUTS = (
     "Known layouts: 'value,inserted' with one row per canary (and optionally " + ", ".join(LABELS) + "), "
@@ -45,12 +48,13 @@ def read_csv(path: str | Path) -> dict[str, Any]:
     path = _existing(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            header_line = file.readline()
+            lines = _lines(path, file)
+            header_line = next(lines, "")
             if not header_line.strip():
                 raise InputFileError(f"{path.name} is empty, or its first line is. {_LAYOUTS}")
             separator = max(",;\t", key=header_line.count)
             names = _names(path, next(csv.reader([header_line], delimiter=separator)))
-            rows = csv.reader(file, delimiter=separator)
+            rows = csv.reader(lines, delimiter=separator)
             if "value" in names:
                 return _long_columns(path, names, _cells(path, names, rows))
             return _two_columns(path, names, rows)
@@ -63,17 +67,24 @@ def read_csv(path: str | Path) -> dict[str, Any]:
 def read_npz(path: str | Path) -> dict[str, Any]:
     """The columns of a numpy archive, ready for `Scores`."""
     path = _existing(path)
+    columns = read_arrays(path, f"not named columns. {_LAYOUTS}")
+    about = _about(path, columns.pop("about", None))
+    return {**_from_arrays(path, columns), **about}
+
+
+def read_arrays(path: str | Path, alone: str) -> dict[str, Any]:
+    """The arrays of a numpy archive; `alone` ends the message about a file of one array."""
+    path = _existing(path)
     try:
         with path.open("rb") as file:  # numpy leaves a file open that it cannot read
             archive = np.load(file, allow_pickle=False)
             if isinstance(archive, np.ndarray):
-                raise InputFileError(f"{path.name} holds a single array, not named columns. {_LAYOUTS}")
-            columns = {name: np.asarray(archive[name]) for name in archive.files}
+                raise InputFileError(f"{path.name} holds a single array, {alone}")
+            _check_size(path, sum(part.file_size for part in archive.zip.infolist()))
+            return {name: np.asarray(archive[name]) for name in archive.files}
     except _UNREADABLE as error:
         reason = "it holds Python objects or is no archive; nothing is ever unpickled" if "pickle" in str(error) else error
         raise InputFileError(f"{path.name} is not a complete npz file ({reason}). Write it again with numpy.savez.") from None
-    about = _about(path, columns.pop("about", None))
-    return {**_from_arrays(path, columns), **about}
 
 
 def read_parquet(path: str | Path) -> dict[str, Any]:
@@ -86,6 +97,7 @@ def read_parquet(path: str | Path) -> dict[str, Any]:
         raise InputFileError('reading parquet needs pyarrow: pip install "coalmine[parquet]"') from None
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
+            _check_cells(path, file.metadata.num_rows * file.metadata.num_columns)
             table = file.read()
         found = table.column_names
     except (pyarrow.ArrowException, OSError, ValueError) as error:
@@ -113,8 +125,30 @@ def read(path: str | Path) -> dict[str, Any]:
 def _existing(path: str | Path) -> Path:
     path = Path(path)
     if not path.is_file():
-        raise InputFileError(f"there is no file {str(path)!r}.")
+        known = ": it is a pipe, a device or a folder" if path.exists() else ""
+        raise InputFileError(f"there is no file {str(path)!r}{known}.")
+    _check_size(path, path.stat().st_size)
     return path
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > MOST_BYTES:
+        raise InputFileError(f"{path.name} has {size / 1e6:,.0f} MB; at most {MOST_BYTES / 1e6:,.0f} MB are read.")
+
+
+def _check_cells(path: Path, cells: int) -> None:
+    if cells > MOST_CELLS:
+        raise InputFileError(
+            f"{path.name} has {cells:,} cells; at most {MOST_CELLS:,} are read. An audit needs far fewer canaries."
+        )
+
+
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    """The lines of a text file, none of them of any length."""
+    while line := file.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE and not line.endswith("\n"):
+            raise InputFileError(f"{path.name} has a line of more than {_LONGEST_LINE:,} characters: it is no file of scores.")
+        yield line
 
 
 def _names(path: Path, found: list[str]) -> list[str]:
@@ -138,6 +172,8 @@ def _cells(path: Path, names: list[str], rows: Any) -> Iterator[tuple[int, list[
             continue
         if len(row) != len(names):
             raise InputFileError(f"{path.name}, line {line}: {len(row)} cells where the header has {len(names)}.")
+        if line * len(names) > MOST_CELLS:
+            _check_cells(path, line * len(names))
         yield line, row
 
 

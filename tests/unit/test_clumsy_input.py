@@ -13,7 +13,10 @@ from coalmine import _validate, cli, models
 from coalmine._random import stream
 from coalmine.accounting.claims import calibrate_noise, plain_gaussian
 from coalmine.accounting.events import event_of
+from coalmine.cli import options
+from coalmine.cli.strategies import patience
 from coalmine.errors import CoalmineError, RunDirectoryError
+from coalmine.estimators.lifted_plan import plan_lifted
 from coalmine.estimators.power import Design, best_guesses, plan
 from coalmine.mechanisms import Gaussian
 from coalmine.mechanisms.strategies import Plan, make_strategy
@@ -240,6 +243,12 @@ def test_a_result_never_replaces_what_is_not_a_file(tmp_path, scores):
     assert link.is_symlink() and coalmine.AuditResult.load(real).to_json() == result.to_json()
 
 
+def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path, scores, monkeypatch, capsys):
+    os.mkfifo(tmp_path / "pipe.json")
+    assert command(monkeypatch, "estimate", str(scores), "--delta", "1e-5", "-o", str(tmp_path / "pipe.json")) == 4
+    assert "a pipe that nobody reads" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -268,3 +277,67 @@ def test_a_plan_is_not_begun_for_what_is_refused(monkeypatch, capsys, option):
     usual = {"--claim": "3", "--delta": "1e-6", "--canaries": "100"}
     assert command(monkeypatch, "plan", *(word for pair in {**usual, option[0]: option[1]}.items() for word in pair)) == 2
     assert "planning" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("confidence", [1e-300, 1e-7])
+def test_a_confidence_of_nothing(confidence):
+    """It ended in "a cannot be empty" of numpy."""
+    with pytest.raises(ValueError, match="must be at least 1e-06"):
+        plan(3.0, delta=1e-6, design=Design(100), confidence=confidence)
+
+
+@pytest.mark.parametrize(
+    "pattern", [Poisson(1e-300, 10), ExamplePoisson(1e-15, 10, 5), FixedSize(1, 10**9, 10), Poisson(1e-7, 100)]
+)
+def test_noise_is_not_searched_where_hardly_anybody_takes_part(pattern):
+    """The search went on for ever towards noise of nothing."""
+    with pytest.raises(ValueError, match="epsilon is 0 without any noise"):
+        calibrate_noise(pattern, epsilon=4.0, delta=1e-5)
+
+
+def test_many_runs_are_planned_within_memory():
+    with pytest.raises(ValueError, match="together at most 10,000,000"):
+        plan_lifted(4.0, delta=1e-5, runs=10**9, canaries=1000)
+
+
+def test_a_stated_zcdp_has_a_limit(monkeypatch, capsys):
+    assert command(monkeypatch, "account", "--zcdp", "1e308", "--delta", "1e-5") == 2
+    assert "zcdp=1e+308 is not allowed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("plan", "bands", "said"),
+    [
+        (Plan(500, 10, 50), 500, True),
+        (Plan(2000, 4, 500), None, True),
+        (Plan(100, 10, 10), None, False),
+    ],
+)
+def test_a_search_that_takes_long_is_announced(plan, bands, said):
+    """500 bands of 500 rounds were searched for 13 s without a word."""
+    assert bool(patience(plan, bands)) is said
+
+
+def test_a_long_message_keeps_its_end(monkeypatch, scores, capsys):
+    assert command(monkeypatch, "estimate", str(scores), "--delta", "1e-5", "--method", "x" * 100_000) == 2
+    said = capsys.readouterr().err
+    assert len(said) < 3_000 and "'band'" in said and "more characters" in said
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04" + bytes(100), b"\x93NUMPY", bytes(100), None])
+def test_gradients_in_a_file_that_is_no_archive(monkeypatch, tmp_path, capsys, content):
+    """An empty file was "Aborted!" with the exit code of a violation, a pipe was waited for, and a damaged one our fault."""
+    path = tmp_path / "gradients.npz"
+    os.mkfifo(path) if content is None else path.write_bytes(content)
+    assert command(monkeypatch, "account", "--gradients", str(path), "--delta", "1e-5") == 4
+    said = capsys.readouterr().err
+    assert "gradients.npz" in said and "internal" not in said and "allow_pickle" not in said
+
+
+def test_the_end_of_a_file_is_no_interruption(monkeypatch, capsys):
+    def ends(*_, **__):
+        raise EOFError("No data left in file")
+
+    monkeypatch.setattr(options, "two_of_three", ends)
+    assert command(monkeypatch, "account", "--noise-multiplier", "1", "--delta", "1e-5") == 4
+    assert "a file ends too early (No data left in file)" in capsys.readouterr().err

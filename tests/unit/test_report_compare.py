@@ -63,6 +63,17 @@ def test_three_keys_are_columns(finished):
     assert all(name in str(found) for name in ("presentations", "noise multiplier", "family"))
 
 
+def test_runs_that_differ_in_much_have_a_table_of_settings(simulated, monkeypatch):
+    """Twenty settings beside the numbers left two letters to a column."""
+    monkeypatch.setenv("COLUMNS", "100")
+    axes = tuple(f"setting {number}" for number in range(20))
+    rows = tuple(Audited(run, simulated, {name: f"{run} of {name}" for name in axes}) for run in ("one", "two"))
+    shown = str(Comparison(axes, rows))
+    assert "2 runs, 20 settings differ" in shown and "CONSISTENT" in shown
+    assert all(f"{run} of {name}" in shown for run in ("one", "two") for name in axes)
+    assert max(map(len, shown.split("\n"))) <= 100
+
+
 def test_keys_of_one_name_keep_their_section(finished):
     found = compare([finished(), finished("server.momentum=0.5", "client.momentum=0.5")])
     assert set(found.axes) == {"server.momentum", "client.momentum"}

@@ -71,6 +71,14 @@ def test_what_is_claimed_for_the_clients(audit):
     assert "by the claim for a real client, at most 100%" in words.attacker(often)
 
 
+def test_where_the_claim_is_refuted_nobody_relies_on_that_for_the_clients(audit):
+    """Without a word, a bound below the claim for the clients read as if that one held."""
+    often = replace(audit, training={"participation": plain(Repeated(12).attendance), "epsilon_of_clients": 37.84})
+    refuted = changed(often, word="VIOLATED", bound={"epsilon": 10.5})
+    said = "the claim is epsilon = 37.8, for the same code, and cannot be relied on either."
+    assert words.quote(refuted).endswith(said) and "relied" not in words.quote(changed(often, word="CONSISTENT"))
+
+
 def test_the_numbers_for_people_who_do_not_read_epsilon(audit):
     said = words.attacker(changed(audit, bound={"epsilon": 1.839}))
     assert said == (

@@ -538,3 +538,33 @@ def test_two_columns_written_as_csv_are_read(tmp_path_factory, inserted, held_ou
     path.write_text("\n".join(lines), encoding="utf-8")
     scores = Scores.from_csv(path, null=GaussianNull())
     assert_same(scores, Scores.of(inserted, held_out, null=GaussianNull()))
+
+
+def test_files_of_any_size_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    """A sparse file of 50 GB was read as one line, until memory ended."""
+    large = tmp_path / "large.csv"
+    with large.open("wb") as file:
+        file.truncate(score_files.MOST_BYTES + 1)
+    packed = tmp_path / "packed.npz"
+    np.savez_compressed(packed, inserted=np.zeros(200_000), held_out=np.zeros(200_000))
+    assert packed.stat().st_size < 1_000_000
+    with pytest.raises(InputFileError, match=r"large\.csv has 1,000 MB; at most"):
+        score_files.read(large)
+    monkeypatch.setattr(score_files, "MOST_BYTES", 1_000_000)
+    with pytest.raises(InputFileError, match=r"packed\.npz has 3 MB; at most 1 MB"):
+        score_files.read(packed)
+
+
+@pytest.mark.parametrize("content", ["x" * (1 << 20), "inserted,held_out\n" + "1," * (1 << 20)])
+def test_a_file_without_line_ends_is_not_read_as_one_line(csv_file, content):
+    with pytest.raises(InputFileError, match="a line of more than 1,048,576 characters"):
+        score_files.read(csv_file(content))
+
+
+def test_tables_of_any_length_are_refused(tmp_path, csv_file, monkeypatch):
+    monkeypatch.setattr(score_files, "MOST_CELLS", 1_000)
+    path = tmp_path / "scores.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"inserted": np.zeros(600), "held_out": np.zeros(600)}), path)
+    for file in (path, csv_file("inserted,held_out\n" + "1,2\n" * 600)):
+        with pytest.raises(InputFileError, match="cells; at most 1,000 are read"):
+            score_files.read(file)

@@ -15,7 +15,7 @@ from typing import Literal, cast
 
 from coalmine import _validate
 from coalmine.accounting.events import MOST_NOISE, Accountant, event_of, name_of
-from coalmine.contracts import ByClients, Claim, Clip, Constraint, Description, Game, Noise, Participation
+from coalmine.contracts import ByClients, Claim, Clip, Constraint, Description, Game, Noise, Participation, Sampling
 from coalmine.gaussian import gaussian_gap
 
 _ASSUMED = "Gaussian noise, clipping and participation as described"
@@ -202,6 +202,11 @@ def calibrate_noise(
     described = plain_gaussian(1.0) if description is None else description
     event = event_of(described, _known(participation), accountant=accountant, relation=relation, constraint=constraint)
     event = event.with_noise(1.0)
+    if (chance := _ever(event.sampling)) <= delta:
+        raise ValueError(
+            f"a client takes part at all with a probability of at most {chance:.3g}, which is within delta={delta:g}: "
+            "epsilon is 0 without any noise, and none is searched. Ask for a smaller delta."
+        )
     unsampled = event.gap / gaussian_gap(epsilon, delta)  # exact if the rounds are known
     if event.accountant == "analytic":
         return unsampled
@@ -228,6 +233,13 @@ def calibrate_noise(
             "ask for a larger epsilon or delta, or take the other accountant ('pld' or 'rdp')."
         )
     return math.exp(log_noise + _PRECISION)
+
+
+def _ever(sampling: Sampling | None) -> float:
+    """The probability that somebody takes part in any round: no release tells more, in total variation."""
+    if sampling is None or sampling.rate >= 1:
+        return 1.0
+    return -math.expm1(sampling.rounds * sampling.group_size * math.log1p(-sampling.rate))
 
 
 def _zero(excess: Callable[[float], float], start: float, *, step: float, most: float) -> float | None:

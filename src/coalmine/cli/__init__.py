@@ -38,6 +38,8 @@ class _Verbs(TyperGroup):
         except KeyboardInterrupt:
             _say("coalmine: interrupted.", quiet=False)
             raise typer.Exit(INTERRUPTED) from None
+        except EOFError as error:  # typer would call it an interruption, with the exit code of a violation
+            _fail(f"a file ends too early ({error or 'it is empty or cut off'}).", BROKEN)
 
 
 app = typer.Typer(
@@ -263,6 +265,7 @@ def _fail(text: str, code: int) -> NoReturn:
 
     shown = harmless(text)  # it may quote a file, of any length
     if len(shown) > _LONGEST:
-        shown = f"{shown[:_LONGEST]}… ({len(shown) - _LONGEST:,} more characters)"
+        half = _LONGEST // 2  # what is allowed stands at the end
+        shown = f"{shown[:half]} … ({len(shown) - _LONGEST:,} more characters) … {shown[-half:]}"
     typer.echo(f"coalmine: {shown}", err=True)
     sys.exit(code)

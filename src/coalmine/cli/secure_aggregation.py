@@ -17,6 +17,7 @@ from coalmine.accounting.water_filling import FORMULAS, WaterFillingEvent, claim
 from coalmine.contracts import plain
 from coalmine.errors import InputFileError
 from coalmine.mechanisms.spectrum import LARGEST_SIDE, leverages
+from coalmine.score_files import read_arrays
 
 _SKETCH = 2_000  # random directions for gradients that are too many for an exact decomposition
 _NEEDED = ("users", "examples", "batch", "clip_norm")
@@ -118,11 +119,7 @@ def account_gradients(path: Path, asked: dict[str, Any], others: dict[str, Any],
 
 
 def _read(path: Path, users_key: str) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise InputFileError(f"{path}: no npz file of arrays can be read there ({error}).") from None
+    arrays = read_arrays(path, f"not a matrix of gradients and {users_key!r}, which names the user of each row.")
     matrices = [name for name, array in arrays.items() if array.ndim == 2 and name != users_key]
     if len(matrices) != 1:
         raise InputFileError(f"{path} must have one matrix of gradients, a row for every record; it has {len(matrices)}.")

@@ -157,7 +157,7 @@ def plan(
         own = {"bands": bands, "buffers": buffers, "damping": damping, "objective": objective, "honaker": honaker, "file": file}
         check_output(picture, kinds=(".svg",))
         planned = strategies.planned(rounds, participations, separation, momentum)
-        _say(strategies.patience(planned), quiet or not strategies.patience(planned))
+        _say(said := strategies.patience(planned, bands), quiet or not said)
         found = strategies.compare(strategy, own, planned, dim, _given_both(claim, delta))
         if picture is not None:
             from coalmine import manifest
@@ -289,7 +289,7 @@ def account(
         return
     if strategy is not None:
         planned = strategies.planned(rounds, participations, separation, momentum)
-        _say(strategies.patience(planned), quiet or not strategies.patience(planned))
+        _say(said := strategies.patience(planned, bands), quiet or not said)
         sampled = strategies.sampled(planned, groups, sampling_rate, cohort_size, population)
         wanted = strategies.StrategyQuestion(noise_multiplier, epsilon, delta, accountant, relation)
         _show(strategies.account(strategy, own, planned, sampled, wanted), as_json)
@@ -299,6 +299,8 @@ def account(
     if group_size is not None:
         pattern = options.of_examples(pattern, group_size)
         _say("accounting examples one by one, up to some minutes", quiet or group_size < _FEW)
+    elif noise_multiplier is None and pattern.sampling is not None:
+        _say("searching the noise multiplier, up to a minute", quiet)
     how: Any = {"accountant": accountant, "relation": relation}
     there: dict[str, Any] = {}
     if honest is not None or survivors is not None:

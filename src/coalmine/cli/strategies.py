@@ -28,7 +28,8 @@ Groups = Annotated[int | None, typer.Option(help="Poisson sampling in turns: gro
 Momentum = Annotated[float, typer.Option(help="Momentum of the server, for the error of the model.")]
 Rounds = Annotated[int | None, typer.Option(help="Number of rounds.")]
 
-_MANY = 1 << 16  # rounds · participations
+_MANY = 1 << 16  # rounds · participations, or rounds · bands
+_MOST_RHO = 1e100
 _HEAD = ("strategy", "sensitivity", "rms error", "max error", "loss", "vectors")
 
 
@@ -63,9 +64,10 @@ def planned(rounds: int | None, participations: int | None, separation: int | No
     return Plan(rounds, min(times, most), apart, momentum)
 
 
-def patience(plan: Any) -> str:
+def patience(plan: Any, bands: int | None) -> str:
     """What to say before a search that takes long; nothing before a short one."""
-    return "searching coefficients, up to some minutes" if plan.rounds * plan.participations > _MANY else ""
+    width = max(plan.participations, plan.separation if bands is None else bands)
+    return "searching coefficients, up to some minutes" if plan.rounds * width > _MANY else ""
 
 
 def sampled(plan: Any, groups: int | None, rate: float | None, cohort: int | None, population: int | None) -> Any:
@@ -227,6 +229,8 @@ def of_zcdp(rho: float, delta: float | None, noise: float | None, epsilon: float
     if delta is None or noise is not None or epsilon is not None:
         raise ValueError("--zcdp goes with --delta and nothing else.")
     rho, delta = _validate.positive("zcdp", rho), _validate.delta(delta)
+    if rho > _MOST_RHO:
+        raise ValueError(f"zcdp={rho:g} is not allowed: it must be at most {_MOST_RHO:g}; no privacy is left far below that.")
     return StatedEpsilon(rho, float(gaussian_epsilon(0.0, 1.0, math.sqrt(2 * rho), 1.0, delta)), delta)
 
 

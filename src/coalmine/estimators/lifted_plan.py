@@ -18,7 +18,8 @@ from coalmine.errors import NotEnoughCanariesError
 from coalmine.estimators.lifted import bound_lifted
 from coalmine.scores import Scores
 
-_MOST = 4_000_000  # scores of a design that is looked at
+_MOST = 4_000_000  # scores of a design that is looked at in the search for enough runs
+_MOST_PLANNED = 10_000_000  # scores of a design that is asked for
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,11 @@ def lifted_ceiling(runs: int, canaries: int, *, delta: float, design: str = "coi
 
 def _told(runs: int, canaries: int, design: str) -> Scores:
     """Scores that say exactly who was inserted."""
+    if runs * canaries > _MOST_PLANNED:
+        raise ValueError(
+            f"{runs:,} runs of {canaries:,} canaries are not planned: together at most {_MOST_PLANNED:,} scores are looked at. "
+            "Give fewer runs, or fewer canaries."
+        )
     run = np.repeat(np.arange(runs), canaries)
     if design == "separate":
         inserted = run % 2 == 0

@@ -13,7 +13,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from coalmine.report.evidence import drawable, run_config
 from coalmine.report.presented import across_runs
 from coalmine.result import AuditResult
 from coalmine.rounding import rounded_up
-from coalmine.terminal import harmless
 
 SCHEMA = "coalmine-comparison/1"
 _IGNORED = (
@@ -38,7 +36,7 @@ _IGNORED = (
     "run.reference",
 )  # none of them changes what is compared
 _MARKS = {"VIOLATED": "✕", "DEVIATES": "≠", "CONSISTENT": "✓", "INCONCLUSIVE": "?", words.NO_CLAIM: "–"}
-_WIDEST = 200  # columns of a table in a terminal
+_MOST_NAMED = 5  # settings in a title
 
 
 @dataclass(frozen=True)
@@ -104,11 +102,10 @@ class Comparison:
     @property
     def title(self) -> str:
         """What is compared."""
-        return (
-            f"{len(self.rows)} runs by {' and '.join(self.axes)}"
-            if self.axes
-            else f"{len(self.rows)} runs of one configuration"
-        )
+        if not self.axes:
+            return f"{len(self.rows)} runs of one configuration"
+        differ = f", {len(self.axes)} settings differ" if len(self.axes) > _MOST_NAMED else f" by {' and '.join(self.axes)}"
+        return f"{len(self.rows)} runs{differ}"
 
     @property
     def grid(self) -> tuple[list[str], list[str], dict[tuple[str, str], Audited]] | None:
@@ -143,32 +140,9 @@ class Comparison:
 
     def __str__(self) -> str:
         """As a table for the terminal."""
-        from rich import box
-        from rich.table import Table
-        from rich.text import Text
+        from coalmine.report.comparison_table import in_tables
 
-        table = Table(box=box.SIMPLE_HEAD, title=self.title, title_justify="left")
-        if self.grid is not None:
-            firsts, seconds, cells = self.grid
-            table.add_column(f"{self.axes[0]} \\ {self.axes[1]}")
-            for second in seconds:
-                table.add_column(Text(second))
-            for first in firsts:
-                found = (cells.get((first, second)) for second in seconds)
-                table.add_row(Text(first), *(Text(f"{run.label}\n{run.in_short()}\n") if run else Text("") for run in found))
-        else:
-            shown = _columns(self.rows)
-            table.add_column("run", overflow="fold")
-            for name in (*self.axes, *shown):
-                table.add_column(
-                    Text(name, overflow="fold"),
-                    overflow="fold",
-                    justify="right" if name in ("claim", "at least", "would notice") else "left",
-                )
-            for row in self.rows:
-                each = {**row.columns, **row.cells()}
-                table.add_row(Text(row.label), *(Text(each.get(name, "–")) for name in (*self.axes, *shown)))
-        return _printed(table)
+        return in_tables(self, _columns(self.rows))
 
 
 def compare(sources: Sequence[str | Path]) -> Comparison:
@@ -335,16 +309,3 @@ def _factor(result: AuditResult) -> str:
         return f"noise {too_small(seen)} less"
     factor = math.inf if result.verdict is None else result.verdict.noticeable_noise_factor
     return f"noise ÷ {rounded_up(factor):.2g}" if 1 < factor < math.inf else "–"
-
-
-def _printed(table: Any) -> str:
-    """A rich table as text, as wide as it needs: numbers and verdicts are not broken for a narrow terminal's sake."""
-    import shutil
-
-    from rich.console import Console
-
-    written = StringIO()
-    console = Console(file=written, width=1000, color_system=None, highlight=False, markup=False)
-    console.width = max(shutil.get_terminal_size((140, 24)).columns, min(console.measure(table).maximum, _WIDEST))
-    console.print(table)
-    return "\n".join(harmless(line.rstrip()) for line in written.getvalue().rstrip().split("\n"))

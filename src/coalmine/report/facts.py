@@ -116,7 +116,7 @@ def reproduce(evidence: Evidence) -> Rows:
         if isinstance(training.get(key), str):
             rows.append((name, f"SHA-256 {training[key]}"))
     if evidence.digest is not None:
-        rows.append(("All files", f"SHA-256 {evidence.digest} of their manifest; `coalmine verify DIR --digest …` compares"))
+        rows.append(("All files", f"SHA-256 {evidence.digest} of their manifest. To compare: coalmine verify DIR --digest …"))
     elif evidence.lone:
         rows.append(("All files", "unverified: there is no manifest beside this result; nobody can tell whether it was edited"))
     rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in sorted(evidence.versions.items()))))

@@ -173,7 +173,8 @@ def people(result: AuditResult) -> str:
         return ""
     how, epsilon = own
     taken = f"by {how}" if how.rate is not None or how.cohort_size is not None else how
-    return f" For a real {_unit(result)}, taking part {taken}, the claim is epsilon = {number(epsilon)}."
+    but = ", for the same code, and cannot be relied on either" if verdict_word(result) == "VIOLATED" else ""
+    return f" For a real {_unit(result)}, taking part {taken}, the claim is epsilon = {number(epsilon)}{but}."
 
 
 def not_shown(result: AuditResult) -> list[str]:

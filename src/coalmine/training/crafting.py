@@ -176,6 +176,7 @@ def craft(
     a few canaries get more draws. `say` hears what is done, which may take minutes. The run's files are only read.
     """
     quiet_threads()
+    number = None if number is None else _validate.whole("round", number, least=1)
     directory = RunDirectory.open(path)
     if directory.finished:
         manifest.check(directory.path)
@@ -228,7 +229,7 @@ def _kept(directory: RunDirectory, number: int, done: int) -> State:
         kept = sorted(int(each.stem.removeprefix("model-")) for each in directory.path.glob("model-??????.safetensors"))
         there = ", ".join(map(str, sorted({*kept, done})))
         raise RunDirectoryError(
-            f"the model before round {number} was not kept; there are those before {there}. "
+            f"the model before round {number:,} was not kept; there are those before {there}. "
             "Train with run.keep_every to keep more."
         )
     data, written = path.read_bytes(), manifest.fingerprints(directory.path).get(path.name)
