@@ -5,6 +5,8 @@ them rarer, these tests say so for some of its seeds. A correct run is called VI
 """
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -223,6 +225,13 @@ def test_the_listing_reads_what_the_classes_say_without_loading_them():
         assert {word: getattr(told[name], word) for word in words} == {word: getattr(loaded, word) for word in words}
         if loaded.sentence:
             assert f"The sentence that is false: {finding(loaded.sentence, {})}." in str(listing([name]))
+
+
+@pytest.mark.parametrize("first", ["clipping", "water_filling", "shape"])
+def test_the_order_of_bugs_does_not_depend_on_what_was_loaded_first(first):
+    program = f"import coalmine.zoo.{first}; from coalmine.zoo import BUGS; print(*BUGS)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert loaded.stdout.split() == list(bugs_told()) == list(BUGS)
 
 
 def test_the_listing_explains_all_and_shows_the_code_of_those_that_are_named():
