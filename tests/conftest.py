@@ -1,6 +1,7 @@
 """Shared by tests of several kinds: rounds of a linear mechanism, without any training."""
 
 import contextlib
+import importlib
 import io
 import json
 import re
@@ -84,6 +85,21 @@ def undrawn():
     page.element = name
     yield
     page.element = draw
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """`without("matplotlib", package)`: from here on a package of ours is loaded anew, where this one is not installed."""
+
+    def take(missing, package):
+        loaded = importlib.import_module(package)
+        parent, _, name = package.rpartition(".")
+        monkeypatch.setattr(sys.modules[parent], name, loaded)  # so that the one that all others use is put back
+        for each in [each for each in sys.modules if each.startswith(package)]:
+            monkeypatch.delitem(sys.modules, each)
+        monkeypatch.setitem(sys.modules, missing, None)
+
+    return take
 
 
 @dataclass(frozen=True)
