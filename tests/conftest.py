@@ -33,7 +33,7 @@ FAMILIES = {"transform": TransformCanaries, "sphere": SphereCanaries}
 
 @pytest.fixture(autouse=True)
 def generator_of_torch():
-    """What a test does to PyTorch's own generator ends with it: the audits of later ones would find the seed 42 that it leaves."""
+    """What a test does to PyTorch's own generator ends with it: audits of later ones would find seed 42 there."""
     torch = sys.modules.get("torch")
     before = None if torch is None else torch.get_rng_state()
     yield
