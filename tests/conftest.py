@@ -1,6 +1,7 @@
 """Shared by tests of several kinds: rounds of a linear mechanism, without any training."""
 
 import contextlib
+import importlib
 import io
 import json
 import re
@@ -28,6 +29,19 @@ settings.register_profile(
 settings.load_profile("steady")
 
 FAMILIES = {"transform": TransformCanaries, "sphere": SphereCanaries}
+
+
+@pytest.fixture(autouse=True)
+def generator_of_torch():
+    """What a test does to PyTorch's own generator ends with it: audits of later ones would find seed 42 there."""
+    torch = sys.modules.get("torch")
+    before = None if torch is None else torch.get_rng_state()
+    yield
+    torch = sys.modules.get("torch")
+    if before is not None:
+        torch.set_rng_state(before)
+    elif torch is not None:
+        torch.seed()  # from the operating system, as it was loaded
 
 
 @pytest.fixture
@@ -84,6 +98,21 @@ def undrawn():
     page.element = name
     yield
     page.element = draw
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """`without("matplotlib", package)`: from here on a package of ours is loaded anew, where this one is not installed."""
+
+    def take(missing, package):
+        loaded = importlib.import_module(package)
+        parent, _, name = package.rpartition(".")
+        monkeypatch.setattr(sys.modules[parent], name, loaded)  # so that the one that all others use is put back
+        for each in [each for each in sys.modules if each.startswith(package)]:
+            monkeypatch.delitem(sys.modules, each)
+        monkeypatch.setitem(sys.modules, missing, None)
+
+    return take
 
 
 @dataclass(frozen=True)

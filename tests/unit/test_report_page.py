@@ -268,7 +268,7 @@ def test_a_model_card(finished):
     assert html.unescape(text).count("SHA-256") == 1
 
 
-def test_a_failing_page_does_not_lose_the_audit(monkeypatch, capsys, tmp_path):
+def test_a_failing_page_does_not_lose_the_audit(monkeypatch, capsys, tmp_path, without):
     from coalmine.report import page
     from coalmine.training import run
     from coalmine.training.config import read_config
@@ -283,9 +283,7 @@ def test_a_failing_page_does_not_lose_the_audit(monkeypatch, capsys, tmp_path):
     assert not (tmp_path / "run" / "report.html").exists()
     assert capsys.readouterr().err == "coalmine: no report.html was written: ZeroDivisionError, no page today\n"
     monkeypatch.undo()
-    for module in [name for name in sys.modules if name.startswith("coalmine.report")]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    without("matplotlib", "coalmine.report")
     run(read_config("tiny", small), tmp_path / "other", secret_seed=1, quiet=True)
     assert 'pip install "coalmine[report]"' in capsys.readouterr().err
 

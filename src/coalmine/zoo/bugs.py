@@ -8,10 +8,10 @@ __all__ = ["BUGS", "clipping", "correlated", "local", "noise", "sampling", "shap
 
 
 def _place(each: Bug) -> int:
-    file = each.kind.__module__.rpartition(".")[2]
+    file = each.kind.__module__.removeprefix(f"{__package__}.")
     return FILES.index(file) if file in FILES else len(FILES)
 
 
-# In the order of a list, whichever of the files another module had already loaded by itself.
-for each in sorted(BUGS.values(), key=_place):
-    BUGS[each.name] = BUGS.pop(each.name)
+# Each file takes its bugs into `BUGS` when it is loaded, and some may have been before this one: the order is that of the list.
+for _each in sorted(BUGS.values(), key=_place):
+    BUGS[_each.name] = BUGS.pop(_each.name)
