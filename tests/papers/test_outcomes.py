@@ -213,3 +213,10 @@ def test_a_quick_trial_says_that_it_is_one():
     made = Experiment("made-up", "nothing", lambda ask: OUTCOME, trains=True)
     assert any(note.startswith("Quick: ") for note in made(Ask()).notes) and "torch" in made(Ask()).about["versions"]
     assert made(Ask(scale="full")).notes == OUTCOME.notes
+
+
+def test_pages_with_an_epsilon_of_canife_say_that_it_is_no_bound():
+    epsilons = ("table-perfect", "figure1-model", "figure1-runs", "figure4-writers", "figure4-shakespeare", "figure6-model")
+    names = [f"canife-{each}" for each in (*epsilons, "figure6-runs", "figure7", "figure8")]
+    for name in (*names, "table6-canife", "table6-canife-runs"):
+        assert "not a bound" in (DOCS / f"{name}.md").read_text(encoding="utf-8"), name

@@ -214,3 +214,13 @@ def test_craft_says_that_the_noise_is_less_than_claimed_where_its_bound_cannot(t
     shown = CliRunner().invoke(app, ask)
     assert shown.exit_code == 1 and "not contradicted" not in shown.output
     assert "DEVIATES: found false: the noise has the standard deviation that was claimed" in shown.output
+
+
+def test_clients_trained_many_at_once_add_what_they_add_alone(frozen):
+    users = list(frozen.users[:40])
+    alone = np.stack([frozen.crafted.directions.project(frozen.trained([user]).without_noise()) for user in users])
+    assert frozen.projections_of(users) == pytest.approx(alone, abs=1e-6)  # the sum is in steps, the clip norm is 1
+    place = frozen.crafted.median
+    one = frozen.projections_of(users, coalmine.CraftedCanaries(frozen.crafted.updates[place]))
+    assert one[:, 0] == pytest.approx(alone[:, place], abs=1e-6)
+    assert np.count_nonzero(frozen.crafted.metrics["visibility"] < frozen.crafted.metrics["visibility"][place]) <= 32  # of 64

@@ -17,8 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from coalmine.accounting import claim_of
 from coalmine.accounting.attacked import attack_epsilon
 from coalmine.accounting.published import published_epsilon
@@ -54,7 +52,7 @@ class MeasuredRound:
     claim: Claim
     noise: Finding  # whether it is as strong as claimed, by all directions that no canary has
     mode: str = "frozen"
-    projections: Array | None = None  # (clients, canaries), in clip norms: of the population or a sample of it
+    projections: Array | None = None  # of the median canary, in clip norms: of the population or a sample of it
     q: float = 1.0  # chance of each of these clients to be in a round
     mock: Scores | None = None  # of other draws, on which a threshold may be chosen
     alone: Finding | None = None  # whether what clients contribute does not depend on each other
@@ -142,11 +140,9 @@ class MeasuredRound:
         """V4, of the canary whose visibility is the median one."""
         if self.projections is None:
             return None
-        order = np.argsort(self.crafted.metrics["visibility"], kind="stable")
-        place = int(order[len(order) // 2])
-        length = float(self.crafted.metrics["reach"][place]) if self.shown is None else self.shown
+        length = float(self.crafted.metrics["reach"][self.crafted.median]) if self.shown is None else self.shown
         try:
-            found = attack_epsilon(self.projections[:, place], self.q, self.stated_noise, length, self.delta)
+            found = attack_epsilon(self.projections, self.q, self.stated_noise, length, self.delta)
         except ValueError as error:
             return {"epsilon": None, "why": str(error)}
         return {"epsilon": found.epsilon, "assumptions": list(found.assumptions), "clients": len(self.projections)}

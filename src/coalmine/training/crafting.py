@@ -66,7 +66,8 @@ def measure(
     else:
         order = job.secret("crafting", "population").permutation(len(frozen.users))
         some = np.sort(order[: max(_MOST_PROJECTED, round(4 * expected))])
-        projections = frozen.projections_of([frozen.users[place] for place in some.tolist()])
+        median = CraftedCanaries(crafted.directions.update(crafted.median))
+        projections = frozen.projections_of([frozen.users[place] for place in some.tolist()], median)
     return MeasuredRound(
         number,
         crafted,

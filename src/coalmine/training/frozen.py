@@ -15,8 +15,8 @@ at a time: scores of one draw would share the cohort.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -34,6 +34,18 @@ from coalmine.training.work import ClientBatch
 __all__ = ["OTHERS", "STATISTIC", "Frozen"]
 OTHERS = ("known", "unknown")
 RATIO = "likelihood ratio of a crafted canary and the mock clients' covariance, in standard deviations of the measured noise"
+
+
+@dataclass
+class _Seen:
+    """Takes the place of a sum of contributions: what each of them adds to every score, and nothing else of it."""
+
+    directions: CraftedCanaries
+    rows: list[Array] = field(default_factory=list)
+
+    def add(self, contribution: Contribution) -> None:
+        """One more client."""
+        self.rows.append(self.directions.project(contribution.vector))
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,17 +83,16 @@ class Frozen(CraftedRound):
         task = ClientBatch(self.public, self.state["parameters"], tuple(users), guests=guests or {})
         return self.federation.work()(task).total
 
-    def single(self, users: Sequence[str]) -> Iterator[Contribution]:
-        """The contributions of these users at the frozen model, one by one."""
-        work = self.federation.work()
-        for user in users:
-            total = work(ClientBatch(self.public, self.state["parameters"], (user,))).total
-            yield Contribution(total.without_noise().astype(np.float32), bool(total.unclipped))
+    def projections_of(self, users: Sequence[str], along: CraftedCanaries | None = None) -> Array:
+        """(clients, canaries): what every one of these clients adds to every score, in clip norms.
 
-    def projections_of(self, users: Sequence[str]) -> Array:
-        """(clients, canaries): what every one of these clients adds to every score, in clip norms."""
-        directions = self.looking
-        return np.stack([directions.project(each.vector) for each in self.single(users)]) / self.public.clip_norm
+        They are trained as those of a round are, many at once; `along` has other directions than those of the scores.
+        """
+        work, seen = self.federation.work(), _Seen(self.looking if along is None else along)
+        size = self.federation._group_size
+        for first in range(0, len(users), size):
+            work.fold(seen, ClientBatch(self.public, self.state["parameters"], tuple(users[first : first + size])))
+        return np.stack(seen.rows) / self.public.clip_norm
 
     @cached_property
     def projections(self) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,13 @@ class Outcome:
     covariance: LowRank | None = None  # of these users' noise together
 
 
+class Takes(Protocol):
+    """A sum, or whatever else looks at every contribution."""
+
+    def add(self, contribution: Contribution) -> None:
+        """One more client."""
+
+
 @dataclass(frozen=True, eq=False)
 class Work:
     """The job of the workers: local training, clipping, and a sum; or an evaluation."""
@@ -91,7 +98,7 @@ class Work:
         """An empty sum for the clients of a round."""
         return FixedPointSum(self.model.dim, task.public.clip_norm)
 
-    def fold(self, total: FixedPointSum, task: ClientBatch) -> Outcome:
+    def fold(self, total: Takes, task: ClientBatch) -> Outcome:
         """The clients of a task are added to `total`; what is left is small."""
         cohort = [task.guests[user] if user in task.guests else self.data.examples_of(user) for user in task.users]
         orders = [stream(self.seed, "order of examples", task.public.round, user) for user in task.users]

@@ -61,6 +61,12 @@ class Crafted:
         """The updates as directions."""
         return CraftedCanaries(self.updates)
 
+    @property
+    def median(self) -> int:
+        """The canary whose visibility is the median one."""
+        order = np.argsort(self.metrics["visibility"], kind="stable")
+        return int(order[len(order) // 2])
+
     def summary(self) -> dict[str, Any]:
         """Medians over canaries, and the mean share of each layer."""
         found: dict[str, Any] = {name: float(np.median(values)) for name, values in self.metrics.items()}

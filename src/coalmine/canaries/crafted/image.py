@@ -75,6 +75,15 @@ def craft_images(
     return _as_examples(found, labels, soft=soft), list(labels)
 
 
+def begun_images(
+    clients: MockClients, pool: Sequence[Examples], options: Crafting, streams: Streams, *, count: int, classes: int
+) -> list[Examples]:
+    """The canaries before the first step of `craft_images`."""
+    pixels, logits = _begin(pool, options, streams("images"), count, classes, clients)
+    soft = options.target == "soft"
+    return _as_examples(pixels, torch.softmax(logits, 1) if soft else logits, soft=soft)
+
+
 def _begin(
     pool: Sequence[Examples], options: Crafting, rng: np.random.Generator, count: int, classes: int, clients: MockClients
 ) -> tuple[Tensor, Tensor]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from coalmine.canaries.crafted.image import craft_images
+from coalmine.canaries.crafted.image import begun_images, craft_images
 from coalmine.canaries.crafted.objectives import Objective
 from coalmine.canaries.crafted.options import Crafting
 from coalmine.canaries.crafted.pool import MockClients, mock_clients
@@ -59,10 +58,8 @@ def search(
             begun = [texts.examples(texts.random_rows(streams("text", place), 1)) for place in range(count)]
         else:
             classes = _classes(clients)
-            about: dict[str, Any] = {"count": count, "classes": classes, "enough": enough}
-            samples, _ = craft_images(clients, pool, objective, options, streams, **about)
-            unmoved = replace(options, iterations=1, learning_rate=1e-30, keep_best=False, as_published=False)
-            begun, _ = craft_images(clients, pool, objective, unmoved, streams, **about)
+            samples, _ = craft_images(clients, pool, objective, options, streams, count=count, classes=classes, enough=enough)
+            begun = begun_images(clients, pool, options, streams, count=count, classes=classes)
         gradients, before = (_gradients(trainer, parameters, some, clients, text=text) for some in (samples, begun))
         published = Objective("covariance", "squared", needed, cohort)
         ended, started = (_loss(clients, published, rows) for rows in (gradients, before))

@@ -20,7 +20,7 @@ from coalmine.papers.canife.monitoring import Monitored, mean_perfect, monitor
 from coalmine.papers.canife.tasks import DELTA, LEAST_GAP, MOST_GAP
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, ResultPart, RowVerdict
-from coalmine.papers.kit.rules import RISK
+from coalmine.papers.kit.rules import NOT_A_BOUND, RISK
 
 LAST = "epsilon50"
 
@@ -69,7 +69,7 @@ def judged(family: Monitored, noise: float, rounds: list[Outcome]) -> ResultPart
                              "the paper's is of Sent140" if name == "health" else "", {**place, "column": name}))  # fmt: skip
     return ResultPart(rows, _checks(family, rounds, exact), (
         "A perfect canary has the gap in the note, by 100 scores and delta = 1/100 alone; the rest is the canary's. The noise "
-        "is not the paper's: the gap grows with the theoretical value.",), {},
+        "is not the paper's: the gap grows with the theoretical value.", NOT_A_BOUND), {},
         {family.key: [{k: v for k, v in each.items() if k not in ("with", "without")} for each in rounds]})  # fmt: skip
 
 

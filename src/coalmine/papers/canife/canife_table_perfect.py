@@ -18,6 +18,7 @@ from coalmine.papers.canife.tasks import (
 )
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, RowVerdict
+from coalmine.papers.kit.rules import NOT_A_BOUND
 
 _MORE = (100, 1_000, 10_000)
 
@@ -55,6 +56,7 @@ def reproduce(ask: Ask) -> PaperResult:
             "canary's.",
             "The estimate is read at delta = 0.01 and compared with a round's epsilon at delta = 1e-5 by Rényi orders; exact "
             "values at both are in the notes of the rows.",
+            NOT_A_BOUND,
         ),
         about=ask.about(scores=DRAWS, delta=DELTA),
         error="standard deviation from round to round",

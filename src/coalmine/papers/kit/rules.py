@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from coalmine.papers.kit.paper_result import RowVerdict
 
 RISK = 0.001  # that one of an experiment's checks fails right code
+NOT_A_BOUND = "CANIFE's epsilon of a round, and whatever is composed of it, is not a bound."
 AGREES = 3.3  # standard errors that a comparison allows: by chance it is missed once in a thousand
 
 

@@ -19,7 +19,7 @@ from coalmine.gaussian import gaussian_epsilon
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperResult, PaperRow, ResultPart, RowVerdict
 from coalmine.papers.kit.printed import read_mean
-from coalmine.papers.kit.rules import AGREES, allowed
+from coalmine.papers.kit.rules import AGREES, NOT_A_BOUND, allowed
 from coalmine.papers.one_shot.noise_model import STATISTICS, PureNoiseRun, Simulated, measure
 from coalmine.papers.one_shot.numbers import SIMULATIONS, TABLE6
 
@@ -80,7 +80,9 @@ def _canife(ask: Ask) -> ResultPart:
         rows.append(
             PaperRow(f"CANIFE, perfect canary, {words}", TABLE6["canife"] if judged else "", whole, None, verdict, note, place)
         )
-    return ResultPart(rows, notes=("Which limit the paper uses for this column is not stated; Jeffreys is inferred.",))
+    return ResultPart(
+        rows, notes=("Which limit the paper uses for this column is not stated; Jeffreys is inferred.", NOT_A_BOUND)
+    )
 
 
 def _canife_runs(ask: Ask) -> ResultPart:

@@ -22,6 +22,7 @@ from coalmine.papers.canife.tasks import DELTA, Training
 from coalmine.papers.kit.experiment import Ask
 from coalmine.papers.kit.paper_result import PaperCheck, PaperRow, ResultPart, RowVerdict
 from coalmine.papers.kit.printed import read_mean
+from coalmine.papers.kit.rules import NOT_A_BOUND
 from coalmine.papers.one_shot.numbers import SIMULATIONS, TABLE6
 from coalmine.training.assembly import federation, load_task
 from coalmine.training.clipped_steps import clipped_steps
@@ -74,6 +75,7 @@ def canife_runs(ask: Ask) -> ResultPart:
         f"One round has epsilon {analytic:.1f} at delta {DELTA:g}; read at delta 0.01 from 100 scores it cannot exceed 3.9.",
         f"The mean agrees if it is within {_STANDARD_ERRORS:g} standard errors of the difference of the printed mean of "
         f"{SIMULATIONS} runs.",
+        NOT_A_BOUND,
     )
     details = {
         "measured": [[{k: v for k, v in each.items() if k not in ("with", "without")} for each in run] for run in measured]
