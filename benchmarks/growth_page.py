@@ -64,8 +64,9 @@ def picture(title: str, unit: str, lines: dict) -> str:
         parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{COLOURS[version]}"/>' for x, y in places]
         x, y = places[-1]
         others = [place(*each[-1]) for name, each in lines.items() if name != version]
-        below = 16 if any(abs(x - there) < 40 and 0 <= y - height < 24 for there, height in others) else -7
-        parts.append(f'<text x="{x}" y="{y + below}" text-anchor="end" fill="{COLOURS[version]}">{version}</text>')
+        lower = any(abs(x - there) < 40 and 0 <= y - height < 24 for there, height in others)
+        where = f'x="{x - 6}" y="{y + 18}" text-anchor="start"' if lower else f'x="{x}" y="{y - 7}" text-anchor="end"'
+        parts.append(f'<text {where} fill="{COLOURS[version]}">{version}</text>')
     return "".join(parts)
 
 
