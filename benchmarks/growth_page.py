@@ -117,9 +117,9 @@ def number(value: float) -> str:
 
 
 DEAR = """More than an audit ought to cost, 5 % of a round: {names}. Its price does not depend on what clients compute: three
-transforms, the tests of the noise, the checkpoint of what they remember, and 1 to 1.5 ms for every million parameters of a
-contribution that is compared. A client that trains on 20 images is cheap beside that. The papers' clients have 240 ("814k
-characters written by 3383 users"); writers of MNIST have 110, and `twice` makes as many steps as 220 would."""
+transforms, the tests of the noise, the checkpoint of what they remember, and {least:.1f} to {most:.1f} ms for every million
+parameters of a contribution that is compared. A client that trains on 20 images is cheap beside that. The papers' clients have
+240 ("814k characters written by 3383 users"); writers of MNIST have 110, and `twice` makes as many steps as 220 would."""
 
 
 def cost(settings: dict) -> dict[str, Any]:
@@ -140,11 +140,14 @@ def cost(settings: dict) -> dict[str, Any]:
         )
         lines.append(f"| {' | '.join(cells)} |")
     dear = [f"`{name}`" for name, row in settings.items() if row["share_of_a_round"] > WORTH]
+    with_audit = [row["with"] for row in settings.values()]
+    looked_at = [on["clients"] if on["clients"] <= 100 else 8 for on in with_audit]
+    prices = [1e9 * on["comparing_seconds"] / some / on["parameters"] for on, some in zip(with_audit, looked_at, strict=True)]
     return {
         "cost": "\n".join(lines),
         "first": max(row["with"]["first_round_more"] for row in settings.values()),
         "machines": " ".join(f"`{name}`: {machine(row['machine'])}." for name, row in settings.items()),
-        "dear": DEAR.format(names=", ".join(dear)) if dear else "",
+        "dear": DEAR.format(names=", ".join(dear), least=min(prices), most=max(prices)) if dear else "",
     }
 
 
