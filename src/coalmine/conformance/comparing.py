@@ -56,11 +56,12 @@ def _whole(update: Vector, contribution: Vector, clip_norm: float, *, canary: bo
     squares = inner = kept = 0.0
     room = np.empty(min(_AT_ONCE, update.size))
     for start in range(0, update.size, _AT_ONCE):
-        own, given, part = room[: update.size - start], update[start : start + _AT_ONCE], contribution[start : start + _AT_ONCE]
+        own, given = room[: update.size - start], update[start : start + _AT_ONCE]
+        came = np.asarray(contribution[start : start + _AT_ONCE])
         own[...] = given
         dots = [_dots(own, own)] * 3
-        if part.dtype != given.dtype or not np.array_equal(part, given):  # else nothing was clipped
-            part = np.asarray(part, dtype=np.float64)
+        if came.dtype != given.dtype or not np.array_equal(came, given):  # else nothing was clipped
+            part = np.asarray(came, dtype=np.float64)
             dots[1:] = _dots(own, part), _dots(part, part)
         for one, two, three in zip(*dots, strict=True):
             squares, inner, kept = squares + one, inner + two, kept + three
