@@ -64,8 +64,9 @@ def picture(title: str, unit: str, lines: dict) -> str:
         parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{COLOURS[version]}"/>' for x, y in places]
         x, y = places[-1]
         others = [place(*each[-1]) for name, each in lines.items() if name != version]
-        below = 16 if any(abs(x - there) < 40 and 0 <= y - height < 24 for there, height in others) else -7
-        parts.append(f'<text x="{x}" y="{y + below}" text-anchor="end" fill="{COLOURS[version]}">{version}</text>')
+        lower = any(abs(x - there) < 40 and 0 <= y - height < 24 for there, height in others)
+        where = f'x="{x - 6}" y="{y + 18}" text-anchor="start"' if lower else f'x="{x}" y="{y - 7}" text-anchor="end"'
+        parts.append(f'<text {where} fill="{COLOURS[version]}">{version}</text>')
     return "".join(parts)
 
 
@@ -116,9 +117,9 @@ def number(value: float) -> str:
 
 
 DEAR = """More than an audit ought to cost, 5 % of a round: {names}. Its price does not depend on what clients compute: three
-transforms, the tests of the noise, the checkpoint of what they remember, and 1 to 1.5 ms for every million parameters of a
-contribution that is compared. A client that trains on 20 images is cheap beside that. The papers' clients have 240 ("814k
-characters written by 3383 users"); writers of MNIST have 110, and `twice` makes as many steps as 220 would."""
+transforms, the tests of the noise, the checkpoint of what they remember, and {least:.1f} to {most:.1f} ms for every million
+parameters of a contribution that is compared. A client that trains on 20 images is cheap beside that. The papers' clients have
+240 ("814k characters written by 3383 users"); writers of MNIST have 110, and `twice` makes as many steps as 220 would."""
 
 
 def cost(settings: dict) -> dict[str, Any]:
@@ -139,11 +140,14 @@ def cost(settings: dict) -> dict[str, Any]:
         )
         lines.append(f"| {' | '.join(cells)} |")
     dear = [f"`{name}`" for name, row in settings.items() if row["share_of_a_round"] > WORTH]
+    with_audit = [row["with"] for row in settings.values()]
+    looked_at = [on["clients"] if on["clients"] <= 100 else 8 for on in with_audit]
+    prices = [1e9 * on["comparing_seconds"] / some / on["parameters"] for on, some in zip(with_audit, looked_at, strict=True)]
     return {
         "cost": "\n".join(lines),
         "first": max(row["with"]["first_round_more"] for row in settings.values()),
         "machines": " ".join(f"`{name}`: {machine(row['machine'])}." for name, row in settings.items()),
-        "dear": DEAR.format(names=", ".join(dear)) if dear else "",
+        "dear": DEAR.format(names=", ".join(dear), least=min(prices), most=max(prices)) if dear else "",
     }
 
 

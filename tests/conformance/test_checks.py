@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import hypergeom
 
 from coalmine._random import stream
-from coalmine.conformance import CHECKS, Battery, Subject, compare
+from coalmine.conformance import CHECKS, Battery, Subject, check, compare
 from coalmine.conformance.cohort_pairs import different_histories, kept, nothing, pair_tails
 from coalmine.conformance.laws import hypergeometric_above
 from coalmine.conformance.simulated import rounds_of
@@ -199,6 +199,32 @@ def test_state_goes_through_arrays_and_back():
     assert {name: value.tobytes() for name, value in second.state.items()} == {
         name: value.tobytes() for name, value in whole.state.items()
     }  # fmt: skip
+
+
+def test_a_sum_that_is_made_where_it_is_read_gives_the_same_bits(monkeypatch):
+    subject = Subject(DESCRIPTION, 70_000, {"a": slice(0, 40_000), "b": slice(40_000, 70_000)}, rounds=4)
+    seen, found = list(rounds_of(subject, 3)), []
+    for short in (70_000, 69_999):
+        monkeypatch.setattr(check, "_SHORT", short)
+        battery = Battery(subject, CHECKS)
+        for each in seen:
+            battery.observe(each)
+        found.append(battery.state)
+    assert all(np.array_equal(found[0][name], found[1][name], equal_nan=True) for name in found[0])
+    assert any(name.startswith("earlier-rounds") for name in found[0])
+
+
+def test_a_contribution_of_many_pieces_is_compared_as_a_short_one_is():
+    """Lengths of inner products that are whole, one less and one more than the pieces that are made at once."""
+    for size in (1, 8191, 8193, 65_536, 65_537, 140_000):
+        update = stream(8, size).standard_normal(size).astype(np.float32)
+        norm = float(np.linalg.norm(update.astype(np.float64)))
+        clipped = update * np.float64(0.5)
+        seen = compare(update, clipped, Clip(norm / 2), norm / 2, {})
+        assert (seen.sent, seen.kept) == (pytest.approx(2.0), pytest.approx(1.0)) and seen.difference <= 1e-6
+        clipped[-1] += norm / 20  # a tenth of the clip norm in the last coordinate alone
+        seen = compare(update, clipped, Clip(norm / 2), norm / 2, {})
+        assert seen.difference == pytest.approx(0.1, rel=1e-4)
 
 
 def test_a_checkpoint_of_coarser_layers_goes_on():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from coalmine.conformance.laws import Tail
 from coalmine.contracts import Array, Description, Finding, IndexArray, NotTested, Observed, Participation
 
 BLOCK = 1 << 15  # coordinates that are handled at a time
+_SHORT = 1 << 22  # coordinates of a sum that is kept: 32 MB
 FAMILY = 17  # tests of the whole family at most, for what would have been noticed
 Memory = dict[str, NDArray[Any]]  # what a check remembers, as arrays that can be saved
 
@@ -88,6 +90,8 @@ class RoundNoise:
 class Summed:
     """A weighted sum of vectors that is made where it is read, block by block: as a vector it would be two more of the model.
 
+    A short one is made once, since several checks read it.
+
     >>> Summed(((2.0, np.arange(4)), (-1.0, np.ones(4))))[1:3].tolist()
     [1.0, 3.0]
     """
@@ -100,6 +104,15 @@ class Summed:
         return int(self.terms[0][1].size)
 
     def __getitem__(self, where: slice | IndexArray) -> Array:
+        return self._whole[where] if self.size <= _SHORT else self._made(where)
+
+    @cached_property
+    def _whole(self) -> Array:
+        made = self._made(slice(None))
+        made.flags.writeable = False  # what one check reads, the next one reads too
+        return made
+
+    def _made(self, where: slice | IndexArray) -> Array:
         (weight, first), *others = self.terms
         made = np.multiply(first[where], weight, dtype=np.float64)
         for weight, vector in others:

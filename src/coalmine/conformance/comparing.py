@@ -56,9 +56,14 @@ def _whole(update: Vector, contribution: Vector, clip_norm: float, *, canary: bo
     squares = inner = kept = 0.0
     room = np.empty(min(_AT_ONCE, update.size))
     for start in range(0, update.size, _AT_ONCE):
-        own, part = room[: update.size - start], np.asarray(contribution[start : start + _AT_ONCE], dtype=np.float64)
-        own[...] = update[start : start + _AT_ONCE]
-        for one, two, three in zip(_dots(own, own), _dots(own, part), _dots(part, part), strict=True):
+        own, given = room[: update.size - start], update[start : start + _AT_ONCE]
+        came = np.asarray(contribution[start : start + _AT_ONCE])
+        own[...] = given
+        dots = [_dots(own, own)] * 3
+        if came.dtype != given.dtype or not np.array_equal(came, given):  # else nothing was clipped
+            part = np.asarray(came, dtype=np.float64)
+            dots[1:] = _dots(own, part), _dots(part, part)
+        for one, two, three in zip(*dots, strict=True):
             squares, inner, kept = squares + one, inner + two, kept + three
     sent = math.sqrt(squares)
     factor = 1.0 if sent <= clip_norm else clip_norm / sent

@@ -2,7 +2,7 @@
 
     bytes of the state      written
     up to 16 MB             after every round
-    more                    a second for every 2 MB after the last time, a minute at most; and after the last round
+    more                    a second for every MB after the last time, a minute at most; and after the last round
 
 At 1.2 million parameters the state of a model under audit has 28 MB, and writing them takes a twentieth of a short round.
 Whoever resumes makes the rounds after it again, with the same bits. Where a hook hears of every round, every round is written,
@@ -16,7 +16,7 @@ import time
 from coalmine.runs import STATE, RunDirectory
 
 _SMALL = 16_000_000  # bytes
-_RATE = 2_000_000  # bytes for every second that passes
+_RATE = 1_000_000  # bytes for every second that passes
 _LONGEST = 60.0  # seconds
 
 
