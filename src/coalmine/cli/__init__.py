@@ -32,14 +32,25 @@ Hooks = Annotated[
 class _Verbs(TyperGroup):
     """All verbs: Ctrl-C is said also where a verb has nothing to add to it."""
 
+    def make_context(self, *words: Any, **options: Any) -> Any:
+        with _heard():
+            return super().make_context(*words, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _heard():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            _say("coalmine: interrupted.", quiet=False)
-            raise typer.Exit(INTERRUPTED) from None
-        except EOFError as error:  # typer would call it an interruption, with the exit code of a violation
-            _fail(f"a file ends too early ({error or 'it is empty or cut off'}).", BROKEN)
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    """What typer would take for an interruption, or end without a word."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say("coalmine: interrupted.", quiet=False)
+        raise typer.Exit(INTERRUPTED) from None
+    except EOFError as error:  # an interruption, with the exit code of a violation
+        _fail(f"a file ends too early ({error or 'it is empty or cut off'}).", BROKEN)
 
 
 app = typer.Typer(
