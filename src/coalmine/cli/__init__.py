@@ -2,7 +2,7 @@
 
 Results go to standard output (`--json`: one JSON document and nothing else), progress and errors to standard error.
 Exit codes: 0 consistent or done, 1 violated or not the mechanism that was claimed (or a failed self-test), 2 usage,
-3 inconclusive or unverified (`check`, `verify`), 4 broken input (or a fault of this program).
+3 inconclusive (`check`) or unverified (`verify`), 4 broken input (or a fault of this program).
 """
 
 import json
