@@ -5,13 +5,14 @@ import sys
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 
+import numpy as np
 import pytest
 import toys
 
 import coalmine
 from coalmine.audit.spec import AuditSpec
-from coalmine.contracts import Clip, Description, Noise, Opaque
-from coalmine.errors import NonFiniteError
+from coalmine.contracts import Clip, Contribution, Description, Noise, Opaque, Public, Release
+from coalmine.errors import CoalmineError, NonFiniteError
 from coalmine.mechanisms import Gaussian, registry
 from coalmine.training import resume, run
 from coalmine.training.assembly import federation, load_task
@@ -71,7 +72,7 @@ def test_others_are_the_parts_of_the_clients_without_their_noise():
 MODULE = '''
 from dataclasses import dataclass
 from coalmine.audit.spec import AuditSpec
-from coalmine.contracts import Clip, Description, Noise, Opaque
+from coalmine.contracts import Clip, Contribution, Description, Noise, Opaque, Public, Release
 from coalmine.mechanisms import Gaussian
 
 @dataclass(frozen=True)
@@ -230,6 +231,46 @@ def test_a_release_that_is_wrong_is_not_blamed_on_the_learning_rates(change, err
     wrong = type("Wrong", (Released,), {"change": staticmethod(change)})(1.0, 0.5)
     with pytest.raises(error, match=message):
         run(read_config("tiny", SMALL), tmp_path / "run", mechanism=wrong, quiet=True)
+
+
+def given(method, answer):
+    """A mechanism of which one method answers so."""
+    return type("Mine", (Gaussian,), {method: lambda self, *asked: answer(self, *asked)})(1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "message"),
+    [
+        ("init", lambda mine, dim: None, r"Mine\.init gave None \(is a `return` missing\?\) as its state"),
+        ("init", lambda mine, dim: {"clip_norm": "1"}, r"the state 'clip_norm' as '1' \(str\); it must be an array"),
+        ("announce", lambda *_: None, r"Mine\.announce gave None .* must return Public\(round, clip_norm, denominator\)"),
+        ("announce", lambda *_: 1.0, r"Mine\.announce gave 1\.0 \(float\)"),
+        ("announce", lambda mine, state, at, n: Public(at + 1, 1.0, n), r"Mine\.announce gave round=1 in round 0"),
+        ("announce", lambda mine, state, at, n: Public(at, float("nan"), n), "round 0: clip_norm is NaN"),
+        ("announce", lambda mine, state, at, n: Public(at, "1", n), "'1' is text"),
+        ("announce", lambda mine, state, at, n: Public(at, 1.0, 0.0), "denominator=0.0 is not allowed"),
+        ("client", lambda *_: None, r"Mine\.client gave None; it must return a Contribution"),
+        ("client", lambda mine, update, *_: Contribution(update * 1j, True), "a vector of complex64; it must be of real"),
+        ("release", lambda *_: None, r"round 0: Mine\.release gave None .* it must return a Release .* and the next state"),
+        ("release", lambda mine, state, total, public, secret: public, "it must return a Release"),
+        ("release", lambda mine, state, *_: (Release(0, [0.0] * 2410, 1.0, 24.0), state), "it must be an array of 2410"),
+        ("release", lambda *_: (Release(0, np.zeros(2410), 1.0, 24.0), None), r"gave None .* as its state"),
+        ("release", lambda mine, state, *_: (Release(0, np.zeros(2410), 1.0, 0.0), state), "denominator=0.0 is not"),
+        ("noise", lambda *_: None, r"Mine\.noise gave None; it must return 2410 numbers"),
+        ("noise", lambda *_: np.zeros(3), r"Mine\.noise gave numbers of shape \(3,\)"),
+    ],
+)
+def test_what_a_method_gives_back_is_looked_at_where_it_comes_from(method, answer, message, tmp_path):
+    """All of these ended deep inside: no attribute of None, cannot unpack, index out of bounds."""
+    with pytest.raises((ValueError, CoalmineError), match=message):
+        run(read_config("tiny", SMALL), tmp_path / "run", mechanism=given(method, answer), quiet=True)
+
+
+def test_a_method_that_takes_too_little_is_refused_before_there_is_a_directory(tmp_path):
+    mine = type("Mine", (Gaussian,), {"client": lambda self, update, public: None})(1.0, 0.5)
+    with pytest.raises(ValueError, match=r"Mine\.client\(update, public\) cannot be called with \(update, public, examples\)"):
+        run(read_config("tiny", SMALL), tmp_path / "run", mechanism=mine, quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_lines_to_add_are_all_that_is_needed():

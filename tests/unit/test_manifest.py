@@ -9,6 +9,7 @@ import pytest
 
 from coalmine import cli, manifest
 from coalmine.errors import RunDirectoryError
+from coalmine.report.card import card
 from coalmine.report.compare import compare
 from coalmine.report.evidence import Evidence
 from coalmine.report.page import report
@@ -145,6 +146,17 @@ def test_a_lone_result_is_called_unverified_by_the_page_and_by_check(copy, finis
         with pytest.raises(SystemExit):
             cli.main()
         assert ("notice: unverified" in capsys.readouterr().err) == said
+        monkeypatch.setattr(sys, "argv", ["coalmine", "check", str(path), "--max-epsilon", "1000", "--json", "--quiet"])
+        with pytest.raises(SystemExit):
+            cli.main()
+        assert json.loads(capsys.readouterr().out)["files"] == ("unverified" if said else "intact")
+
+
+def test_a_fragment_for_a_model_card_says_what_its_files_can_be_compared_with(copy, finished, tmp_path):
+    lone = tmp_path / "lone.json"
+    shutil.copy(copy / "result.json", lone)
+    assert "**Unverified**" in card(lone) and manifest.digest(finished) not in card(lone)
+    assert "nverified" not in card(finished) and manifest.digest(finished) in card(finished)
 
 
 def test_a_run_that_goes_on_is_not_finished(copy):

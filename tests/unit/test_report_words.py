@@ -76,6 +76,9 @@ def test_where_the_claim_is_refuted_nobody_relies_on_that_for_the_clients(audit)
     often = replace(audit, training={"participation": plain(Repeated(12).attendance), "epsilon_of_clients": 37.84})
     refuted = changed(often, word="VIOLATED", bound={"epsilon": 10.5})
     said = "the claim is epsilon = 37.8, for the same code, and cannot be relied on either."
+    deviates = changed(often, word="DEVIATES")
+    more = replace(deviates, verdict=replace(deviates.verdict, side="more"))
+    assert words.quote(deviates).endswith(said) and "relied" not in words.quote(more)
     assert words.quote(refuted).endswith(said) and "relied" not in words.quote(changed(often, word="CONSISTENT"))
 
 

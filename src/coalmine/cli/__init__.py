@@ -2,7 +2,7 @@
 
 Results go to standard output (`--json`: one JSON document and nothing else), progress and errors to standard error.
 Exit codes: 0 consistent or done, 1 violated or not the mechanism that was claimed (or a failed self-test), 2 usage,
-3 inconclusive or unverified (`check`, `verify`), 4 broken input (or a fault of this program).
+3 inconclusive (`check`) or unverified (`verify`), 4 broken input (or a fault of this program).
 """
 
 import json
@@ -32,14 +32,25 @@ Hooks = Annotated[
 class _Verbs(TyperGroup):
     """All verbs: Ctrl-C is said also where a verb has nothing to add to it."""
 
+    def make_context(self, *words: Any, **options: Any) -> Any:
+        with _heard():
+            return super().make_context(*words, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _heard():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            _say("coalmine: interrupted.", quiet=False)
-            raise typer.Exit(INTERRUPTED) from None
-        except EOFError as error:  # typer would call it an interruption, with the exit code of a violation
-            _fail(f"a file ends too early ({error or 'it is empty or cut off'}).", BROKEN)
+
+
+@contextmanager
+def _heard() -> Iterator[None]:
+    """What typer would take for an interruption, or end without a word."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say("coalmine: interrupted.", quiet=False)
+        raise typer.Exit(INTERRUPTED) from None
+    except EOFError as error:  # an interruption, with the exit code of a violation
+        _fail(f"a file ends too early ({error or 'it is empty or cut off'}).", BROKEN)
 
 
 app = typer.Typer(

@@ -130,11 +130,13 @@ def check(
 
     _validate.non_negative("max_epsilon", max_epsilon)
     audited = AuditResult.load(result)
-    if manifest.compare(result).status == "unverified":
+    files = manifest.compare(result).status
+    if files == "unverified":
         say("notice: unverified: there is no manifest beside this result, so nobody can tell whether it was edited", quiet)
     verdict = options.judged(max_epsilon, audited)
     shown = {**plain(verdict), "reason": verdict.reason, **plain(verdict.power)}
     shown["noticeable_noise_factor"] = shown["noise_factor"]
+    shown["files"] = files
     code = shown["exit_code"] = options.exit_code(verdict)
     typer.echo(json.dumps(shown, indent=2) if as_json else str(verdict))
     if verdict.word == "DEVIATES" and not verdict.failed:

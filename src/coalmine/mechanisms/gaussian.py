@@ -130,7 +130,13 @@ class Gaussian:
         """`noise`, with where each block begins; not as a whole vector, unless a subclass has a `noise` of its own."""
         if type(self).noise is Gaussian.noise:
             return normals_in_blocks(dim, secret, "noise", public.round)
-        return iter([(0, self.noise(dim, public, secret))])
+        noise = self.noise(dim, public, secret)
+        if np.shape(noise) != (dim,):
+            came = "None" if noise is None else f"numbers of shape {np.shape(noise)}"
+            raise ValueError(
+                f"{type(self).__name__}.noise gave {came}; it must return {dim} numbers, one for every coordinate."
+            )
+        return iter([(0, noise)])
 
 
 def normals(dim: int, secret: Streams, *names: str | int, out: Array | None = None) -> Array:

@@ -42,7 +42,12 @@ MECHANISMS: dict[str, Any] = {
 }
 STRATEGIES: dict[str, Any] = {**KINDS}  # parts of a description by their kind, beside those of the contracts
 GROUP = "coalmine.mechanisms"
-_METHODS = ("init", "announce", "client", "release")  # what a run calls, beside `describe`
+_METHODS = {  # what a run calls, beside `describe`
+    "init": "dim",
+    "announce": "state, round_number, denominator",
+    "client": "update, public, examples",
+    "release": "state, total, public, secret",
+}
 _EXAMPLE = """
     def describe(self):
         return Description(
@@ -142,6 +147,8 @@ def check(mechanism: Any, *, reference: bool = False) -> None:
     missing = [each for each in missing if reference or each != "without_noise"]
     if missing:
         raise ValueError(f"{name} is no mechanism: it has no {', '.join(missing)}. See coalmine.contracts.Mechanism.")
+    for method, arguments in _METHODS.items():
+        _check_takes(getattr(mechanism, method), f"{name}.{method}", arguments)
     described = mechanism.describe()
     if not isinstance(described, Description):
         raise ValueError(f"{name}.describe() gave a {type(described).__name__}; it must return a Description:\n{_EXAMPLE}")
@@ -149,6 +156,18 @@ def check(mechanism: Any, *, reference: bool = False) -> None:
         _check_values(described)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name}.describe() cannot be right: {error}") from None
+
+
+def _check_takes(method: Any, name: str, arguments: str) -> None:
+    """That a method can be called as a run calls it, before the run has begun."""
+    try:
+        takes = inspect.signature(method)
+    except ValueError:  # what is not written in Python does not say
+        return
+    try:
+        takes.bind_partial(*arguments.split(", "))
+    except TypeError:
+        raise ValueError(f"{name}{takes} cannot be called with ({arguments}). See coalmine.contracts.Mechanism.") from None
 
 
 def _check_values(said: Description) -> None:

@@ -45,9 +45,18 @@ def card(source: AuditResult | Evidence | str | Path) -> str:
             f"Scores SHA-256 `{re.sub('[^0-9a-f]', '', str(result.setting.get('sha256', '')))}`; "
             + _text(", ".join(f"{name} {version}" for name, version in sorted(evidence.versions.items())))
             + ".",
+            *_files(evidence),
             "",
         ]
     )
+
+
+def _files(evidence: Evidence) -> list[str]:
+    """What the files of the run can be compared with, or that there is nothing."""
+    if evidence.digest is not None:
+        return ["", f"All files: SHA-256 `{evidence.digest}` of their manifest, for `coalmine verify DIR --digest`."]
+    unverified = "**Unverified**: there was no manifest beside this result; nobody can tell whether it was edited."
+    return ["", unverified] if evidence.lone else []
 
 
 def _tests(result: AuditResult) -> list[str]:

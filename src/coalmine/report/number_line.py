@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
+from coalmine.contracts import Game
 from coalmine.report.digits import at_least, number
 from coalmine.report.facts import Numbers, numbers
 from coalmine.report.style import BLUE, GREEN, HAIR, INK, MUTED, ORANGE, PAPER, Drawing, drawing, house_style
@@ -18,6 +19,7 @@ from coalmine.trade_off import clients_of
 WIDE, NARROW = 720.0, 326.0
 _LETTER = 0.56  # mean width of a letter, in font sizes: what labels are kept apart by
 _SIZE = 9.5
+_SHORT = 9  # letters of "how often" that have room below a line
 _FARTHEST = 8.0  # times the largest claim: what lies beyond is an arrow, so that the rest can still be told apart
 
 
@@ -61,9 +63,10 @@ def number_line(source: AuditResult | Sequence[Numbers], *, narrow: bool = False
             _name(axes, row.view, middle, narrow, "decides" if row.primary else "")
         if own is not None:
             middle = pitch * first + (41.0 if narrow else 25.0)
-            unit = game_of(source).unit or "client" if isinstance(source, AuditResult) else ""
-            _draw_own(axes, own[1], middle, width - left - right, limit)
-            _name(axes, f"a real {unit}", middle, narrow, str(own[0])[:34])
+            game = game_of(source) if isinstance(source, AuditResult) else Game()
+            often = str(game.participation or "")
+            _draw_own(axes, own[1], often if 0 < len(often) <= _SHORT else "otherwise", middle, width - left - right, limit)
+            _name(axes, f"a real {game.unit or 'client'}", middle, narrow, str(own[0])[:34])
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}" if value else "ε = 0")
     return figure
 
@@ -96,13 +99,13 @@ def _name(axes: Axes, name: str, middle: float, narrow: bool, below: str) -> Non
     axes.text(at, middle + 8, below, **{**style, "color": MUTED, "fontsize": 8.5})
 
 
-def _draw_own(axes: Axes, epsilon: float, middle: float, width: float, limit: float) -> None:
+def _draw_own(axes: Axes, epsilon: float, often: str, middle: float, width: float, limit: float) -> None:
     """The claim for those who are no canaries: it was not measured, and the line says so."""
     axes.plot([0, limit], [middle, middle], color=HAIR, linewidth=5, solid_capstyle="butt", zorder=1)
     place = min(epsilon, limit)
     axes.plot([place] * 2, [middle - 9, middle + 5], color=INK, linewidth=2, zorder=5)
     _write(axes, [(place, f"claim {number(epsilon)}", INK, True)], middle - 14.5, width, limit)
-    _write(axes, [(place, "not measured: canaries take part otherwise", MUTED, False)], middle + 15.0, width, limit)
+    _write(axes, [(place, f"not measured: canaries take part {often}", MUTED, False)], middle + 15.0, width, limit)
 
 
 def _draw(axes: Axes, row: Numbers, middle: float, width: float, limit: float) -> None:

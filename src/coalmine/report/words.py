@@ -152,10 +152,9 @@ def _by_canaries(result: AuditResult) -> str:
         return "No lack of noise would have been noticed."
     if factor <= 1:
         return ""
-    only = "Only noise at {} of its claimed strength or less would have been noticed"
-    would = "Noise at {} of its claimed strength or less would have been noticed"
     weak = verdict.word == "INCONCLUSIVE" or (result.conformance is not None and not _sees_half(result))
-    text = (only if weak else would).format(strength(factor))
+    some = "Only noise" if weak else "Noise"
+    text = f"{some} at {strength(factor)} of its claimed strength or less would have been noticed"
     claimed = f" instead of the {number(result.claim.epsilon)} that is claimed" if result.claim is not None else ""
     reached = f", which is an epsilon of {number(verdict.detectable)}{claimed}" if math.isfinite(verdict.detectable) else ""
     return f"{text}{reached} {_CHANCE}."
@@ -173,7 +172,8 @@ def people(result: AuditResult) -> str:
         return ""
     how, epsilon = own
     taken = f"by {how}" if how.rate is not None or how.cohort_size is not None else how
-    but = ", for the same code, and cannot be relied on either" if verdict_word(result) == "VIOLATED" else ""
+    failed = result.verdict is not None and result.verdict.failed
+    but = ", for the same code, and cannot be relied on either" if failed else ""
     return f" For a real {_unit(result)}, taking part {taken}, the claim is epsilon = {number(epsilon)}{but}."
 
 

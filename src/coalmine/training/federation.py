@@ -34,7 +34,6 @@ from coalmine.contracts import (
     Observed,
     Participation,
     Public,
-    Release,
     ServerOptimiser,
     State,
     Streams,
@@ -45,6 +44,7 @@ from coalmine.errors import NonFiniteError
 from coalmine.mechanisms.gaussian import length
 from coalmine.mechanisms.sums import FixedPointSum
 from coalmine.models import Model
+from coalmine.training.answers import public_of, released, state_of
 from coalmine.training.guests import NOBODY, Guests
 from coalmine.training.inserted import ENOUGH, InsertedCanaries
 from coalmine.training.known_noise import KnownNoise
@@ -99,7 +99,9 @@ class Federation:
         dim = self.model.dim
         return {
             "parameters": self.initial,
-            **{f"mechanism.{name}": value for name, value in self.mechanism.init(dim).items()},
+            **{
+                f"mechanism.{name}": value for name, value in state_of(self.mechanism, self.mechanism.init(dim), "init").items()
+            },
             **{f"server.{name}": value for name, value in self.server.init(dim).items()},
         }
 
@@ -171,7 +173,8 @@ class Federation:
         self, number: int, state: State, cohort: IndexArray, workers: Workers[ClientBatch | Evaluate, Outcome]
     ) -> RoundResult:
         guests = NOBODY if self.guests_at is None else self.guests_at(number, state) or NOBODY
-        public = self.mechanism.announce(_part(state, "mechanism"), number, self.denominator + guests.expected)
+        announced = self.mechanism.announce(_part(state, "mechanism"), number, self.denominator + guests.expected)
+        public = public_of(self.mechanism, announced, number)
         taking_part = self.canary_setup.schedule.taking_part(number) if self.canary_setup else np.zeros(0, np.int64)
         trials = Trials(self.mechanism, self.described, self.rounds, self.model.groups, self.secret)
         tried = list(trials.updates(public, self.model.dim)) if self.canary_setup else []  # before there are other vectors
@@ -196,9 +199,9 @@ class Federation:
         planted -= clients
         contributors, passed = total.count, total.unclipped
         kept = _part(state, "mechanism")
-        release, mechanism = self.mechanism.release(kept, total, public, self.secret)
-        del total
-        self._check(release, number)
+        given = self.mechanism.release(kept, total, public, self.secret)
+        release, mechanism = released(self.mechanism, given, number, self.model.dim)
+        del total, given
         bare = again = None
         if number + 1 == self.rounds and self.canary_setup is not None:
             of_canaries = contributors - counted[0], passed - counted[1]
@@ -208,7 +211,10 @@ class Federation:
             step, server = self.server.step(_part(state, "server"), release.vector)
             parameters = state["parameters"] + step
         if not (np.isfinite(parameters.min()) and np.isfinite(parameters.max())):
-            raise NonFiniteError(f"round {number}: the model is not finite after the server's step. Lower the learning rates.")
+            raise NonFiniteError(
+                f"round {number}: the model is not finite after the server's step. "
+                "Lower the learning rates, or the noise and the clip norm if these are large."
+            )
         after = {
             "parameters": parameters,
             **{f"mechanism.{name}": value for name, value in mechanism.items()},
@@ -253,17 +259,6 @@ class Federation:
             record=record,
         )
         return RoundResult(observed, after, *beside)
-
-    def _check(self, release: Release, number: int) -> None:
-        """A mechanism may be somebody else's: what is wrong with its release is not the learning rates' fault."""
-        name, vector = type(self.mechanism).__name__, release.vector
-        if np.shape(vector) != (self.model.dim,):
-            raise ValueError(
-                f"round {number}: {name}.release gave a vector of shape {np.shape(vector)}; the model has {self.model.dim} "
-                f"parameters, so that it must be ({self.model.dim},)."
-            )
-        if not (np.isfinite(vector.min()) and np.isfinite(vector.max())):
-            raise NonFiniteError(f"round {number}: the release of {name} has NaN or infinite entries.")
 
     def _groups(
         self, users: Sequence[str], parameters: Vector, public: Public, guests: Mapping[str, Examples] | None = None

@@ -231,4 +231,8 @@ def contribute(
             f"{type(mechanism).__name__}.client gave {came}; it must return a Contribution (coalmine.contracts) whose vector "
             f"has the shape of the update, {update.shape}."
         )
+    if np.asarray(found.vector).dtype.kind not in "biuf":
+        raise CoalmineError(
+            f"{type(mechanism).__name__}.client gave a vector of {np.asarray(found.vector).dtype}; it must be of real numbers."
+        )
     return found
