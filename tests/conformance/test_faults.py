@@ -12,7 +12,7 @@ from coalmine._random import stream
 from coalmine.conformance import CHECKS, Battery, Subject
 from coalmine.conformance.simulated import rounds_of, simulate
 from coalmine.contracts import Clip, Description, Noise
-from coalmine.mechanisms.strategies import Banded, Toeplitz
+from coalmine.mechanisms.strategies import Banded, Toeplitz, Tree
 
 DIM, ROUNDS = 20_000, 8
 HALF = DIM // 2
@@ -282,3 +282,83 @@ def test_noise_that_keeps_off_an_earlier_sum_is_found(ago):
         battery.observe(changed(seen, off))
     found = battery.conclude().finding("earlier-rounds")
     assert found.side == "less" and found.where in ("the sum of the round before", "scores of lag 2")
+
+
+LAYERED = replace(SMALL, groups={"weight": slice(0, 1990), "bias": slice(1990, 2000)})
+ANYWHERE = stream(1 << 101, "anywhere").choice(2000, 40, replace=False)
+BANDED = Banded.optimal(24, 4)
+
+
+def mixture(change=lambda own, number: own[number], strategy=BANDED):
+    """Noise of a strategy; `change` may put other normals in the place of those of a round."""
+    own = [stream(1 << 102, number).standard_normal(2000) for number in range(24)]
+    own = [change([each.copy() for each in own], number) for number in range(24)]
+    return [sum(weight * own[past] for past, weight in enumerate(strategy.row(number))) for number in range(24)]
+
+
+def stale(where, share=1.0):
+    """Every second round has that share of the normals of the one before it."""
+
+    def change(own, number):
+        own[number][where] = share * own[number - number % 2][where] + np.sqrt(1 - share**2) * own[number][where]
+        own[number][where] /= share + np.sqrt(1 - share**2) if number % 2 == 0 else 1.0
+        return own[number]
+
+    return change
+
+
+@pytest.mark.parametrize("share", [1.0, 0.9])
+def test_normals_of_a_small_layer_that_are_used_in_two_rounds_are_not_fresh(share):
+    """Ten of 2,000 coordinates: their part of all cosines is lost."""
+    subject = replace(LAYERED, description=Description(Clip(1.0), Noise(0.5, 0.5, rounds=BANDED)))
+    made = mixture(stale(slice(1990, 2000), share))
+    found = simulate(subject, CHECKS, 9_000_000_011, lambda _, number: made[number])
+    assert [each.key for each in found.deviations] == ["noise-fresh"]
+    assert "layer bias" in found.deviations[0].where or share == 1
+
+
+def test_normals_of_a_small_layer_that_come_back_in_one_round_are_not_fresh():
+    """Independent noise; round 20 has those of round 12."""
+
+    def once(noise, number):
+        noise[-10:] = fresh_of(12 if number == 20 else number)
+        return noise
+
+    found = simulate(LAYERED, CHECKS, 9_000_000_012, once).finding("noise-fresh")
+    assert found.deviates and found.where == "layer bias in round 21, and 8 before it"
+
+
+def fresh_of(number):
+    return stream(1 << 103, number).standard_normal(10)
+
+
+def test_a_layer_whose_noise_is_independent_where_it_should_be_correlated_is_found():
+    subject = replace(LAYERED, description=Description(Clip(1.0), Noise(0.5, 0.5, rounds=BANDED)))
+    made = mixture()
+    for bare in (False, True):
+        if bare:
+            for number, row in enumerate(made):
+                row[-10:] = fresh_of(number)
+        found = simulate(subject, CHECKS, 9_000_000_013, lambda _, number: made[number])
+        assert bool(found.deviations) == bare
+    assert found.finding("noise-fresh").where.startswith("layer bias")
+
+
+def test_single_coordinates_that_have_the_same_normal_again_are_found():
+    subject = replace(LAYERED, description=Description(Clip(1.0), Noise(0.5, 0.5, rounds=BANDED)))
+    made = mixture(stale(ANYWHERE))
+    found = simulate(subject, CHECKS, 9_000_000_014, lambda _, number: made[number]).finding("noise-fresh")
+    assert found.deviates and found.where == "coordinates with the same magnitude 1 rounds later"
+
+
+@pytest.mark.parametrize("strategy", [BANDED, Toeplitz(24), Tree(24)], ids=str)
+@pytest.mark.parametrize("last", [15, 23])
+def test_noise_that_is_taken_back_on_a_few_coordinates_leaves_them_bare_in_the_model(strategy, last):
+    """Every release alone has noise; the sum of all has none on thirty coordinates."""
+    weights = strategy.inverse()
+    made = [*(weights @ stream(1 << 104).standard_normal((weights.shape[1], 2000)))]
+    subject = replace(LAYERED, description=Description(Clip(1.0), Noise(0.5, 0.5, rounds=strategy)))
+    assert not simulate(subject, CHECKS, 9_000_000_015, lambda _, number: made[number]).deviations
+    made[last][ANYWHERE[:30]] = -np.sum(made[:last], axis=0)[ANYWHERE[:30]]
+    found = simulate(subject, CHECKS, 9_000_000_015, lambda _, number: made[number]).finding("noise-by-coordinate")
+    assert found.side == "less" and f"sum of all releases up to round {last + 1}" in found.where

@@ -7,11 +7,12 @@ import pytest
 from scipy.stats import binom, chi2, kstest
 
 from coalmine._random import stream
-from coalmine.conformance import CHECKS, Battery, Subject
+from coalmine.conformance import CHECKS, Battery, Subject, noise_again, noise_left
 from coalmine.conformance.cohort_pairs import pair_tails
 from coalmine.conformance.laws import cosine
 from coalmine.conformance.simulated import rounds_of, simulate
 from coalmine.contracts import Clip, Description, Noise
+from coalmine.mechanisms.strategies import Banded
 from coalmine.participation import FixedSize, Poisson
 
 FALSE_ALARM = 1e-6  # each test of this file fails by chance once in a million
@@ -135,3 +136,26 @@ def test_cohorts_of_just_the_mean_size_are_no_deviation(rounds):
 
 def test_every_sentence_but_the_quantile_was_tested(findings):
     assert set(findings[0]) == {check.key for check in CHECKS} - {"quantile-noise"}
+
+
+def test_parts_that_come_back_and_noise_that_is_left_have_the_laws_that_are_said():
+    """150 runs of layers of 1 to 200 coordinates: each statistic is at most as often unlikely as it says."""
+    strategy, groups = Banded.optimal(10, 4), {"a": slice(0, 200), "b": slice(200, 210), "c": slice(210, 211)}
+    told = Description(Clip(1.0), Noise(0.5, 0.5, rounds=strategy))
+    subject = Subject(told, 211, groups, rounds=10)
+    checks, weights = tuple(each for each in CHECKS if each.key in ("noise-by-coordinate", "noise-fresh")), strategy.inverse()
+    found = []
+    for run in range(150):
+        made = weights @ stream(7_500_000_000 + run, "normals").standard_normal((10, 211))
+        battery = Battery(subject, checks)
+        for seen in rounds_of(subject, 7_500_000_000 + run, lambda _, number, made=made: made[number]):
+            battery.observe(seen)
+        memories = [{name.partition(".")[2]: value for name, value in battery.state.items() if name.startswith(check.key)}
+                    for check in checks]  # fmt: skip
+        left, again = sorted(memories, key=lambda memory: "layers" in memory)
+        tails = [noise_left.tail(left, subject), *noise_again.tails(again, list(groups), 211)]
+        found.append([tail.p_value for tail in tails])
+    assert left["left_rounds"] == 10 and again["cosine"][4] == 45 * 3
+    for level in (0.02, 0.1, 0.3):
+        assert ((np.array(found) <= level).sum(axis=0) <= binom.ppf(1 - FALSE_ALARM, 150, level)).all()
+    assert (np.array(found)[:, [0, 2]] <= 0.5).mean() > 0.2  # and they are no empty bounds

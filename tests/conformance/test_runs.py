@@ -11,7 +11,10 @@ import coalmine
 from coalmine._random import stream
 from coalmine.contracts import Contribution, Release
 from coalmine.mechanisms import Gaussian
+from coalmine.mechanisms.correlated import Correlated
 from coalmine.training import resume
+from coalmine.training.assembly import federation, load_task
+from coalmine.training.config import read_config
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -182,3 +185,46 @@ def test_a_run_that_was_stopped_finds_the_same(tmp_path, monkeypatch):
     again = resume(tmp_path / "stopped", quiet=True).result
     assert again.conformance == whole.conformance
     assert replace(again, conformance=None).to_json() == replace(whole, conformance=None).to_json()
+
+
+FTRL = (
+    *("participation.reshuffled=false", "mechanism.kind=correlated", "mechanism.strategy=banded"),
+    *("participation.rounds=16", "participation.epochs=2", "run.workers=1", "run.evaluate_every=0"),
+)
+
+
+@dataclass(frozen=True)
+class LastLayer(Correlated):
+    """Correlated noise, but for the ten biases of the last layer."""
+
+    how: str = "right"
+
+    def correlated(self, number, dim, draw, state):
+        made, kept = super().correlated(number, dim, draw, state)
+        if self.how == "independent":
+            made[-10:] = draw("noise", number)[-10:]
+        elif self.how == "stale":
+            for past, weight in enumerate(self.strategy.row(number)):
+                made[-10:] += weight * (draw("noise", past - past % 2) - draw("noise", past))[-10:]
+        elif self.how == "taken back" and number + 1 == self.strategy.rounds:
+            before = [weight * draw("noise", past)[-10:] for past, weight in enumerate(self._of_the_sum(number - 1))]
+            made[-10:] = -np.sum(before, axis=0)
+        return made, kept
+
+    def _of_the_sum(self, last):
+        """How the sum of all releases up to a round is made of the normals."""
+        return np.sum([np.pad(self.strategy.row(number), (0, last - number)) for number in range(last + 1)], axis=0)
+
+
+@pytest.mark.parametrize(
+    ("how", "key"),
+    [("right", None), ("independent", "noise-fresh"), ("stale", "noise-fresh"), ("taken back", "noise-by-coordinate")],
+)
+def test_correlated_noise_that_is_wrong_on_ten_coordinates_is_never_consistent(tmp_path, how, key):
+    """They were CONSISTENT: 10 of 2,410 coordinates are nothing in cosines of whole rounds."""
+    config = read_config("tiny", FTRL)
+    own = federation(config, load_task(config), 1).mechanism
+    wrong = LastLayer(own.clip_norm, own.noise_multiplier, own.divide_by_actual_cohort, own.strategy, how)
+    found = coalmine.run(config, tmp_path / "run", mechanism=wrong, secret_seed=1 << 100, quiet=True).result
+    assert [each.key for each in found.conformance.deviations] == ([] if key is None else [key])
+    assert found.verdict.word == ("CONSISTENT" if key is None else "DEVIATES")

@@ -471,7 +471,8 @@ def test_matrices_are_read_from_files(tmp_path):
         (np.tril(np.ones((2, 2)), -1), "positive diagonal"),
         (np.array([[1.0, 0.0], [np.nan, 1.0]]), "NaN"),
         (np.ones((2, 3)), "square table"),
-        (np.array([["a"]]), "square table"),
+        (np.array([["a"]]), "must hold real numbers"),
+        (np.eye(3) * 1j, "must hold real numbers; its entries are complex128"),
         (np.eye(4097), "at most 4096"),
         (np.array([[1.0, 0.0], [1.0, 1e-200]]), "cannot be inverted"),
         (np.tril(np.full((60, 60), 9.0)) + np.diag(np.full(60, -8.9)), "cannot be inverted"),
@@ -506,7 +507,8 @@ def test_files_that_lie_about_their_size_are_refused(tmp_path):
         ("empty.csv", "square table|not a readable"),
     ):
         with warnings.catch_warnings(), pytest.raises(InputFileError, match=words):
-            warnings.simplefilter("ignore")  # numpy's, on a file without numbers
+            warnings.simplefilter("ignore")
+            warnings.filterwarnings("error", category=UserWarning)  # numpy's, on a file without numbers, says nothing more
             Given.read(tmp_path / name)
 
 

@@ -112,6 +112,16 @@ def test_plan_compares_strategies_and_draws_them(tmp_path):
             "separation",
         ),
         (("account", "--zcdp", "1", "--epsilon", "3", "--delta", "1e-5"), "--zcdp goes with --delta"),
+        (("account", "--zcdp", "1", "--strategy", "banded", "--delta", "1e-5"), "--strategy means nothing beside it"),
+        (("account", "--zcdp", "1", "--rounds", "9", "--delta", "1e-5"), "--rounds means nothing beside it"),
+        (
+            ("account", "--strategy", "blt", "--rounds", "9", "--honest", "3", "--epsilon", "1", "--delta", "1e-5"),
+            "--honest means nothing beside --strategy",
+        ),
+        (
+            ("account", "--strategy", "blt", "--rounds", "9", "--noise-multiplier", "nan", "--delta", "1e-5"),
+            "noise_multiplier is NaN",
+        ),
         (
             ("account", "--strategy", "blt", "--rounds", "9", "--groups", "3", "--epsilon", "1", "--delta", "1e-5"),
             "--sampling-rate",

@@ -1,7 +1,7 @@
 """Correlated noise beyond its matrices: patterns, accounting, the mechanism in a run, what an audit makes of it, commands."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -12,10 +12,11 @@ from pytest import approx
 from coalmine import accounting
 from coalmine._random import stream
 from coalmine.audit.conclude import conclude
-from coalmine.contracts import Clip, Description, Explicit, Fresh, Noise, Public, Separation
+from coalmine.contracts import Clip, Description, Explicit, Fresh, Noise, PerPeriod, Public, Separation
 from coalmine.errors import RunDirectoryError
 from coalmine.mechanisms import Correlated, FixedPointSum, Gaussian
 from coalmine.mechanisms.strategies import Banded, Blt, Independent, Toeplitz, Tree
+from coalmine.mechanisms.strategies.sensitivity import Sensitivity
 from coalmine.participation import CyclicPoisson, Epochs, FixedSize, MinSeparation, Periods, Poisson, Separated
 from coalmine.training import resume, run, run_in_memory
 from coalmine.training.assembly import federation, load_task
@@ -506,3 +507,30 @@ def test_a_checkpoint_that_another_version_wrote_says_what_to_do(strategy, name,
     monkeypatch.setattr(RunDirectory, "load", older)
     with pytest.raises(RunDirectoryError, match=f"(?s){words}.*version that its config.toml names, or start a new run"):
         resume(tmp_path / "cut", quiet=True)
+
+
+@dataclass(frozen=True)
+class RootOfTimes(Toeplitz):
+    """Of somebody else: columns that overlap are counted as orthogonal."""
+
+    def bound(self, constraint):
+        return Sensitivity(float(np.sqrt(constraint.most)), True)
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [Separation(4, 8, 32), PerPeriod(4, 32), Explicit(np.eye(32)[:, :1] + np.eye(32)[:, 8:9])],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_strategy_of_ones_own_that_understates_its_sensitivity_is_refused(constraint):
+    claimed = partial(accounting.claim_of, participation=Separated(4, 8), delta=1e-5, rounds=32, constraint=constraint)
+    with pytest.raises(ValueError, match=r"states a sensitivity of .* shows .* would be too small"):
+        claimed(described(RootOfTimes(32)))
+    right = claimed(described(Toeplitz(32)))
+
+    @dataclass(frozen=True)
+    class Own(Toeplitz):
+        pass
+
+    assert claimed(described(Own(32))).epsilon == right.epsilon
+    assert claimed(described(RootOfTimes(32)), constraint=Separation(1, 1, 32)).epsilon > 0  # one round: it is right

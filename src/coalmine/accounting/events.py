@@ -29,6 +29,7 @@ import numpy as np
 
 from coalmine import _validate
 from coalmine.accounting.mixtures import sampled_members
+from coalmine.accounting.sensitivities import sensitivity_of
 from coalmine.accounting.water_filling import LiftedEvent
 from coalmine.contracts import (
     ByClients,
@@ -128,7 +129,7 @@ def event_of(
         _check_amplified(noise.rounds, participation, constraint)
     related_to: Any = related
     members = 1 if sampling is None else sampling.group_size
-    sensitivity, exact = _sensitivity(noise.rounds, constraint)
+    sensitivity, exact = sensitivity_of(noise.rounds, constraint)
     return Event(noise.accounted, members * sensitivity, sampling, chosen, related_to, revealed, exact)
 
 
@@ -148,14 +149,6 @@ def _of_examples(description: Description, participation: Participation, relatio
         return Event(noise.accounted, math.sqrt(times), None, "analytic", related)
     batches = Sampling(examples.batch / examples.count, times, examples.batch, examples.count)
     return Event(noise.accounted, math.sqrt(times), batches, "rdp", "replace-one")
-
-
-def _sensitivity(strategy: Any, constraint: Constraint) -> tuple[float, bool]:
-    """The sensitivity, and whether it is exact; a strategy that does not say so is taken at its word."""
-    if hasattr(strategy, "bound"):
-        found = strategy.bound(constraint)
-        return float(found.value), bool(found.exact)
-    return float(strategy.sensitivity(constraint)), True
 
 
 def _rounds(strategy: Any, participation: Participation) -> int:

@@ -285,9 +285,16 @@ def account(
     from coalmine.contracts import plain
 
     if zcdp is not None:
-        _show(strategies.of_zcdp(zcdp, delta, noise_multiplier, epsilon), as_json)
+        others = {"noise_multiplier": noise_multiplier, "epsilon": epsilon, "participations": participations, "rounds": rounds}
+        others |= {"sampling_rate": sampling_rate, "cohort_size": cohort_size, "population": population, "relation": relation}
+        others |= {"group_size": group_size, "honest": honest, "survivors": survivors, "strategy": strategy}
+        others |= {"separation": separation, "groups": groups, **own}
+        _show(strategies.of_zcdp(zcdp, delta, others), as_json)
         return
     if strategy is not None:
+        strategies.refuse_beside(
+            "--strategy", {"group_size": group_size, "honest": honest, "survivors": survivors}, "independent noise"
+        )
         planned = strategies.planned(rounds, participations, separation, momentum)
         _say(said := strategies.patience(planned, bands), quiet or not said)
         sampled = strategies.sampled(planned, groups, sampling_rate, cohort_size, population)

@@ -92,6 +92,13 @@ def refuse_alone(options: Mapping[str, Any], of: str) -> None:
         raise ValueError(f"--{stated[0].replace('_', '-')} belongs to {of}, which is missing.")
 
 
+def refuse_beside(what: str, options: Mapping[str, Any], of: str) -> None:
+    """Options that another one leaves without a meaning."""
+    stated = [name for name, value in options.items() if value is not None]
+    if stated:
+        raise ValueError(f"--{stated[0].replace('_', '-')} means nothing beside {what}: it is for {of}.")
+
+
 @dataclass(frozen=True)
 class Accounted:
     """A claim for a strategy, and what the strategy costs."""
@@ -124,13 +131,15 @@ class Accounted:
 
 def account(name: str, options: Mapping[str, Any], plan: Any, sampling: Any, asked: StrategyQuestion) -> Accounted:
     """Epsilon of a noise multiplier, or the noise multiplier of an epsilon, for a strategy."""
-    from coalmine import accounting
+    from coalmine import _validate, accounting
     from coalmine.contracts import Clip, Description, Noise, Separation
     from coalmine.mechanisms.strategies import make_strategy
     from coalmine.participation import Separated
 
     if asked.delta is None or (asked.noise is None) == (asked.epsilon is None):
         raise ValueError("with --strategy give --delta, and --noise-multiplier or --epsilon.")
+    if asked.noise is not None:
+        _validate.non_negative("noise_multiplier", asked.noise)
     strategy = make_strategy(name, options, plan)
     say_approximation(name, options, strategy, plan)
     rounds: Any = strategy
@@ -221,13 +230,15 @@ class StatedEpsilon:
         )
 
 
-def of_zcdp(rho: float, delta: float | None, noise: float | None, epsilon: float | None) -> StatedEpsilon:
+def of_zcdp(rho: float, delta: float | None, others: Mapping[str, Any]) -> StatedEpsilon:
     """A Gaussian mechanism of zCDP rho has mu = sqrt(2 rho)."""
     from coalmine import _validate
     from coalmine.gaussian import gaussian_epsilon
 
-    if delta is None or noise is not None or epsilon is not None:
-        raise ValueError("--zcdp goes with --delta and nothing else.")
+    stated = [name for name, value in others.items() if value is not None]
+    if delta is None or stated:
+        had = f"; --{stated[0].replace('_', '-')} means nothing beside it" if stated else ", which is missing"
+        raise ValueError(f"--zcdp goes with --delta and nothing else{had}.")
     rho, delta = _validate.positive("zcdp", rho), _validate.delta(delta)
     if rho > _MOST_RHO:
         raise ValueError(f"zcdp={rho:g} is not allowed: it must be at most {_MOST_RHO:g}; no privacy is left far below that.")

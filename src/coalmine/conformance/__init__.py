@@ -8,8 +8,10 @@
     laws.py             laws of the statistics under the description
     noise_scale.py      the standard deviation: in all, by round, by layer, by coordinate
     noise_blocks.py     of neighbouring coordinates in single rounds
+    noise_left.py       of the sum of all releases
     noise_shape.py      Gaussian, not rounded, mean zero
     noise_structure.py  new in every round, independent, nothing of earlier rounds
+    noise_again.py      parts of earlier rounds that come back
     noise_spectrum.py   by frequency
     magnitudes.py       the same whatever the signs
     guesses.py          not from a guessable seed

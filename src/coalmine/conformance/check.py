@@ -140,6 +140,7 @@ class Round:
     scale: float = 1.0
     bare: Summed | None = None  # noise that the mechanism adds to the clients alone, as `noise.values`
     again: Summed | None = None  # noise that it adds to the same sum under another secret
+    released: Array | None = None  # noise that is correlated over rounds, before it was whitened
 
     @property
     def clients(self) -> Summed | None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
 
-from coalmine.conformance import by_round, noise_blocks, noise_spectrum, totals
+from coalmine.conformance import by_round, noise_blocks, noise_left, noise_spectrum, totals
 from coalmine.conformance.check import FAMILY, Check, Memory, Round, Subject, Summed, found, needs_noise
 from coalmine.conformance.laws import (
     Tail,
@@ -238,8 +238,8 @@ class NoiseByLayer:
 
 
 class NoiseByCoordinate:
-    """Σ_t z² of every coordinate, both ways; of coordinates by how much the clients moved them; of neighbours in a round; and
-    strength that repeats with a period.
+    """Σ_t z² of every coordinate, both ways; of coordinates by how much the clients moved them; of neighbours in a round;
+    strength that repeats with a period; and of what is left of correlated noise in the sum of all releases.
     """
 
     key: ClassVar[str] = "noise-by-coordinate"
@@ -251,7 +251,7 @@ class NoiseByCoordinate:
     def init(self, subject: Subject) -> Memory:
         """Squares and numbers of coordinates by how much the sum moves them, with canaries and without; of neighbours."""
         by_size = {name: np.zeros((2, len(_MOVED))) for name in ("by_size", "bare_by_size")}
-        return {**by_size, "at_least": np.zeros(1), "blocks": np.zeros((0, 6))}
+        return {**by_size, **noise_left.init(), "at_least": np.zeros(1), "blocks": np.zeros((0, 6))}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round; squares by coordinate are in `totals`."""
@@ -262,6 +262,7 @@ class NoiseByCoordinate:
         if not memory["blocks"].size:
             memory["blocks"] = noise_blocks.nothing(noise.values.size)
         noise_blocks.observe(memory["blocks"], noise.values, seen.seen.round)
+        noise_left.observe(memory, seen, subject)
         if seen.total is None:
             return
         memory["by_size"] += _by_size(noise.values, seen.total)
@@ -276,6 +277,7 @@ class NoiseByCoordinate:
         lower_only = bool(memory["at_least"][0])
         tails = [*self._extremes(squares, rounds, lower_only), *self._shares(squares, rounds, lower_only)]
         tails += noise_blocks.tails(memory["blocks"], squares.size, lower_only)
+        tails.append(noise_left.tail(memory, subject))
         if shaped := int(shared["rounds"][1]):
             some, power = shared["magnitudes"].size, shared["magnitude_power"]
             tails.append(noise_spectrum.tail(power, totals.transform_length(some), some, shaped, "strength"))

@@ -12,11 +12,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from coalmine.conformance import magnitudes, noise_spectrum, totals
+from coalmine.conformance import magnitudes, noise_again, noise_spectrum, totals
 from coalmine.conformance.check import BLOCK, Check, Memory, Round, Subject, found, needs_noise
 from coalmine.conformance.laws import Tail, chi_square, cosine, normal, poisson_above, shifted_products, worst
 from coalmine.conformance.noise_shape import GRAIN
-from coalmine.conformance.residual import window
+from coalmine.conformance.residual import layers_of, window
 from coalmine.contracts import Array, Finding, NotTested, Vector
 
 LAGS = 32
@@ -114,7 +114,9 @@ def pair_tails(memory: Memory) -> list[Tail]:
 
 
 class NoiseFresh:
-    """Cosines of pairs of rounds, of every lag and of all pairs together, at every shift; values that come back permuted."""
+    """Cosines of pairs of rounds, of every lag and of all pairs together, at every shift, in every layer; values that come
+    back, also in another order.
+    """
 
     key: ClassVar[str] = "noise-fresh"
 
@@ -124,18 +126,25 @@ class NoiseFresh:
 
     def init(self, subject: Subject) -> Memory:
         """What is kept of the last rounds, and the values of the first and the last one."""
-        return {**empty(subject.dim), "values": np.zeros((0, min(subject.dim, WIDTH))), "again": np.zeros((2, 2))}
+        values = {"values": np.zeros((0, min(subject.dim, WIDTH))), "again": np.zeros((2, 2))}
+        return {**empty(subject.dim), **values, **noise_again.init(len(layers_of(subject)), LAGS)}
 
     def observe(self, memory: Memory, seen: Round, subject: Subject) -> None:
         """One round."""
         noise = seen.shaped
         if noise is None:
             return
-        taken = noise.values[window(noise.values.size, WIDTH)]
+        places = noise_again.places(noise.moments.sizes, WIDTH)
+        taken = noise.values[places]
         _fit(memory, taken.size)
         row = (taken / noise.spread).astype(np.float32)
+        told = subject.description.noise
+        step = 0.0 if told is None else seen.seen.resolution * seen.denominator / (told.multiplier * seen.clip_norm)
+        recent = past(memory)[0][: min(int(memory["count"][0]), LAGS)]
+        noise_again.observe(memory, recent, row, places, noise, seen.seen.round, step)
         compare(memory, row, seen.seen.round)
-        self._same_values(memory, np.sort(np.abs(taken)) / noise.spread, max(GRAIN, 16 * noise.rounding / noise.spread))
+        values = np.sort(np.abs(noise.values[window(noise.values.size, WIDTH)])) / noise.spread
+        self._same_values(memory, values, max(GRAIN, 16 * noise.rounding / noise.spread))
         grow(memory)
         remember(memory, row)
 
@@ -159,6 +168,7 @@ class NoiseFresh:
         if int(memory["count"][0]) < 2:
             return NotTested(self.key, "one-round" if rounds else "noise-too-small")
         tails = [*pair_tails(memory), self._all_pairs(memory)]
+        tails += noise_again.tails(memory, [*layers_of(subject)], shared["sum"].size)
         if rounds > 1:
             tails += [self._shifted(shared, rounds, ""), self._returned(shared, rounds)]
             tails.append(self._shifted(totals.of_magnitudes(shared), rounds, ", whatever the signs"))

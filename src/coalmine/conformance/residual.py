@@ -91,17 +91,19 @@ class Residuals:
         about = Round(seen, clip, divisor, None, total, part, scale)
         if not description.has_noise:
             return about
-        noise = self._noise(memory, seen, about)
-        return replace(about, noise=noise, bare=self._bare(seen, about), again=self._again(seen, about))
+        noise, released = self._noise(memory, seen, about)
+        bare, again = self._bare(seen, about), self._again(seen, about)
+        return replace(about, noise=noise, released=released, bare=bare, again=again)
 
-    def _noise(self, memory: Memory, seen: Observed, about: Round) -> RoundNoise | None:
+    def _noise(self, memory: Memory, seen: Observed, about: Round) -> tuple[RoundNoise | None, Array | None]:
+        """(the noise as standard normal numbers, and of correlated noise what it was before it was whitened)."""
         residual = np.multiply(self._taken(seen.release.vector), about.denominator / about.clip_norm, dtype=np.float64)
         told = self.subject.description.noise
         assert told is not None
         precision = float(np.finfo(seen.release.vector.dtype).eps)
         rounding = precision * math.sqrt(float(np.einsum("i,i->", residual, residual)) / residual.size) / told.multiplier
         if not rounding <= LEAST_NOISE:
-            return None
+            return None, None
         at_least = about.total is None
         if about.total is not None:
             for block, summed in about.total.blocks():
@@ -109,7 +111,8 @@ class Residuals:
         z, floor_only = self._standardised(memory, residual, seen, about)
         if seen.canaries.fitted:  # the span of the canaries was projected out
             z *= math.sqrt(self.subject.dim / max(self.subject.dim - seen.canaries.indices.size, 1))
-        return RoundNoise(z, _moments(z, self.places), at_least or floor_only, rounding)
+        noise = RoundNoise(z, _moments(z, self.places), at_least or floor_only, rounding)
+        return noise, None if self.subject.description.fresh or seen.canaries.fitted else residual
 
     def _bare(self, seen: Observed, about: Round) -> Summed | None:
         """The noise that is added to the clients alone, where a release of them was made for that."""
@@ -134,7 +137,7 @@ class Residuals:
         return Summed(((scale / spread, self._taken(release)), *without))
 
     def _standardised(self, memory: Memory, residual: Array, seen: Observed, about: Round) -> tuple[Array, bool]:
-        """(standard normal under the description, whether it may be larger); `residual` is not needed afterwards."""
+        """(standard normal under the description, whether it may be larger); `residual` comes into units of the noise."""
         told = self.subject.description.noise
         assert told is not None
         spread, more = told.multiplier * math.sqrt(seen.releases), False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +51,9 @@ class Given(CorrelatedStrategy):
         0.8
         """
         found = np.asarray(matrix)
-        if found.dtype.kind not in "iuf" or found.ndim != 2 or found.shape[0] != found.shape[1] or not found.size:
+        if found.dtype.kind not in "iuf":
+            raise InputFileError(f"{where} must hold real numbers; its entries are {found.dtype}.")
+        if found.ndim != 2 or found.shape[0] != found.shape[1] or not found.size:
             raise InputFileError(f"{where} must be a square table of numbers; its shape is {found.shape}.")
         if found.shape[0] > MOST_ROUNDS:
             raise InputFileError(f"{where} has {found.shape[0]} rounds; at most {MOST_ROUNDS} are allowed.")
@@ -114,7 +117,9 @@ class Given(CorrelatedStrategy):
 def _loaded(path: Path) -> Array:
     """The table in a file, which may say anything of its own size."""
     if path.suffix.lower() == ".csv":
-        return np.loadtxt(path, delimiter=",", ndmin=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an empty file: its shape says so
+            return np.loadtxt(path, delimiter=",", ndmin=2)
     if not zipfile.is_zipfile(path):
         return np.array(np.load(path, allow_pickle=False, mmap_mode="r"))  # refused where the file is shorter than it says
     with zipfile.ZipFile(path) as packed:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -110,9 +111,15 @@ def _say(text: str) -> None:
 
 def _forecast(ask: Ask, wanted: Mapping[str, Config], missing: Mapping[str, Config], apart: bool) -> str:
     """How long the missing runs will take, from a few rounds of one of each kind."""
-    seconds, kinds = 0.0, {}
+    seconds, kinds = 0.0, dict[tuple[Any, ...], float]()
     for config in missing.values():
-        kind = (config.data.source, config.model.name, config.participation.pattern, bool(config.canaries.pool))
+        kind: tuple[Any, ...] = (
+            config.data.source,
+            config.model.name,
+            config.participation.pattern,
+            bool(config.canaries.pool),
+        )
+        kind = (*kind, getattr(config.mechanism, "strategy", None))  # some make their noise from that of many rounds
         if kind not in kinds:
             kinds[kind] = _seconds(config)
         seconds += kinds[kind]

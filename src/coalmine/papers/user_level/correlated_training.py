@@ -54,12 +54,15 @@ def study(ask: Ask, name: str) -> ResultPart:
     names = ask.pick(full=own.methods, quick=QUICK_METHODS)
     small, more = _methods(ask, own, names, small=True)
     made, more = (small, more) if not ask.full else _methods(ask, own, tuple(small), small=False)
-    cells = {
-        (epsilon, method): _cell(ask, name, own, (small[method], made[method]), epsilon)
+    base = f"correlated-{name}"
+    wanted = {
+        (epsilon, method): Wanted(f"{base}-eps{epsilon:g}-{method}", small[method], made[method], epsilon)
         for epsilon in EPSILONS
         for method in made
     }
-    silent = _silent(ask, name, own, (small["independent"], made["independent"]))
+    wanted[0.0, "no noise"] = Wanted(f"{base}-no-noise", small["independent"], made["independent"], None)
+    cells = _trained(ask, own, wanted)
+    silent = cells.pop((0.0, "no noise"))
     rows = [row for (epsilon, method), cell in cells.items() for row in cell.rows(name, own, epsilon, made[method], cells)]
     note = f"nothing to gain beyond; rate {silent.tuned[0]:g}, momentum {silent.tuned[1]:g}"
     place = {"family": name, "epsilon": "none", "method": "no noise"}
@@ -81,6 +84,16 @@ class Made:
     job: Any
     loss: float
     small: bool
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is trained for one epsilon and one method, None being no noise at all, under names that begin with `base`."""
+
+    base: str
+    small: Made  # what it is tuned on
+    made: Made
+    epsilon: float | None
 
 
 @dataclass(frozen=True)
@@ -153,57 +166,54 @@ def _grid(ask: Ask, own: Family) -> list[tuple[float, float]]:
     return [*product(own.rates, own.momenta)] if ask.full else [*QUICK_GRID]
 
 
-def _cell(ask: Ask, name: str, own: Family, made: tuple[Made, Made], epsilon: float) -> TrainingCell:
-    """Tuned on the small setting, measured on the one of this scale."""
-    small, wanted = made
-    base = f"correlated-{name}-eps{epsilon:g}-{wanted.method}"
-    noise = _noise(small, epsilon)
-    tuned = _tuned(ask, own, small, noise, base)
-    noise = noise if wanted is small else _noise(wanted, epsilon)
-    runs = _runs(ask, own, wanted, noise, tuned, base, audited=ask.pick(full=SEEDS, quick=1))
-    paths = obtain(ask, runs, apart=True)
-    verdicts = [AuditResult.load(path).verdict for name, path in paths.items() if runs[name].canaries.pool]
-    words: list[str] = [verdict.word for verdict in verdicts if verdict is not None]
-    return TrainingCell(wanted.method, tuned, list(_accuracies(paths).values()), words)
+def _trained(ask: Ask, own: Family, wanted: Mapping[tuple[float, str], Wanted]) -> dict[tuple[float, str], TrainingCell]:
+    """Tuned on the small setting, measured on the one of this scale: all trials, then all runs, so that no process waits."""
+    trials = {place: _trials(ask, own, each) for place, each in wanted.items()}
+    tried = obtain(ask, {key: config for each in trials.values() for key, (config, _) in each.items()}, apart=True)
+    tuned = {place: _best(each, _accuracies(tried)) for place, each in trials.items()}
+    runs = {place: _runs(ask, own, each, tuned[place]) for place, each in wanted.items()}
+    paths = obtain(ask, {key: config for each in runs.values() for key, config in each.items()}, apart=True)
+    accuracies, cells = _accuracies(paths), {}
+    for place, own_runs in runs.items():
+        verdicts = [AuditResult.load(paths[key]).verdict for key, config in own_runs.items() if config.canaries.pool]
+        words: list[str] = [verdict.word for verdict in verdicts if verdict is not None]
+        cells[place] = TrainingCell(place[1], tuned[place], [accuracies[key] for key in own_runs], words)
+    return cells
 
 
-def _silent(ask: Ask, name: str, own: Family, made: tuple[Made, Made]) -> TrainingCell:
-    """The same without noise and canaries, tuned in the same way: what noise can cost at most."""
-    small, wanted = made
-    base = f"correlated-{name}-no-noise"
-    tuned = _tuned(ask, own, small, 0.0, base)
-    runs = _runs(ask, own, wanted, 0.0, tuned, base, audited=0)
-    return TrainingCell("no noise", tuned, list(_accuracies(obtain(ask, runs, apart=True)).values()), [])
-
-
-def _tuned(ask: Ask, own: Family, small: Made, noise: float, base: str) -> tuple[float, float]:
-    """The learning rate and momentum with the best mean accuracy."""
-    trials: dict[str, Config] = {}
-    places: dict[str, tuple[float, float]] = {}
+def _trials(ask: Ask, own: Family, wanted: Wanted) -> dict[str, tuple[Config, tuple[float, float]]]:
+    """Runs without canaries on the small setting, with the learning rate and momentum of each."""
+    trials, noise = {}, _noise(wanted.small, wanted.epsilon)
     for (rate, momentum), number in product(_grid(ask, own), range(len(TUNING))):
-        key = f"{base}-lr{rate:g}-m{momentum:g}-tuning{number or ''}"
-        changes = (*_setting(small, noise, rate, momentum), "canaries.pool=0", f"run.seed={TUNING[number]}")
-        trials[key], places[key] = own.config(ask, small.method, changes, True), (rate, momentum)
+        changes = (*_setting(wanted.small, noise, rate, momentum), "canaries.pool=0", f"run.seed={TUNING[number]}")
+        config = own.config(ask, wanted.small.method, changes, True)
+        trials[f"{wanted.base}-lr{rate:g}-m{momentum:g}-tuning{number or ''}"] = config, (rate, momentum)
+    return trials
+
+
+def _best(trials: Mapping[str, tuple[Config, tuple[float, float]]], accuracies: Mapping[str, float]) -> tuple[float, float]:
+    """The learning rate and momentum with the best mean accuracy."""
     totals: dict[tuple[float, float], float] = {}
-    for key, accuracy in _accuracies(obtain(ask, trials, apart=True)).items():
-        totals[places[key]] = totals.get(places[key], 0.0) + accuracy
+    for key, (_, place) in trials.items():
+        totals[place] = totals.get(place, 0.0) + accuracies[key]
     return max(totals, key=lambda place: totals[place])
 
 
-def _runs(
-    ask: Ask, own: Family, made: Made, noise: float, tuned: tuple[float, float], base: str, *, audited: int
-) -> dict[str, Config]:
-    """Fresh runs at a setting; the first ones have canaries."""
-    runs = {}
+def _runs(ask: Ask, own: Family, wanted: Wanted, tuned: tuple[float, float]) -> dict[str, Config]:
+    """Fresh runs at a setting; the first ones have canaries, if there is noise."""
+    runs, made, noise = {}, wanted.made, _noise(wanted.made, wanted.epsilon)
+    audited = 0 if wanted.epsilon is None else ask.pick(full=SEEDS, quick=1)
     for number in range(SEEDS):
         canaries = "canaries.pattern=periods" if number < audited else "canaries.pool=0"
         changes = (*_setting(made, noise, *tuned), f"run.seed={ask.seed * 1009 + number}", canaries)
-        runs[f"{base}-run{number}"] = own.config(ask, made.method, changes, made.small)
+        runs[f"{wanted.base}-run{number}"] = own.config(ask, made.method, changes, made.small)
     return runs
 
 
-def _noise(made: Made, epsilon: float) -> float:
-    """The noise multiplier with this epsilon of a client."""
+def _noise(made: Made, epsilon: float | None) -> float:
+    """The noise multiplier with this epsilon of a client; None: no noise."""
+    if epsilon is None:
+        return 0.0
     job = made.job
     limits, described = job.participation.constraint(job.rounds), job.mechanism.describe()
     return accounting.calibrate_noise(job.participation, epsilon=epsilon, delta=DELTA, description=described, constraint=limits)
