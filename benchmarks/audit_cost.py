@@ -121,6 +121,7 @@ def measured(name: str, changes: tuple[str, ...], rounds: int, folder: str) -> d
         "parameters": jobs[0].model.dim,
         "clients": config.participation.cohort_size,
         "rounds": len(server) - warm,
+        "left_out": warm,
         "clients_seconds": spent,
         "comparing_seconds": fmean(Timed.comparing[warm:]),
         "server_seconds": fmean(server[warm:]),

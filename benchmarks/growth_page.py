@@ -147,6 +147,7 @@ def cost(settings: dict) -> dict[str, Any]:
         "cost": "\n".join(lines),
         "first": max(row["with"]["first_round_more"] for row in settings.values()),
         "machines": " ".join(f"`{name}`: {machine(row['machine'])}." for name, row in settings.items()),
+        "left_out": ", ".join(f"{row['with'].get('left_out', 1)} of `{name}`" for name, row in settings.items()),
         "dear": DEAR.format(names=", ".join(dear), least=min(prices), most=max(prices)) if dear else "",
     }
 
