@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -243,7 +244,7 @@ def test_a_result_never_replaces_what_is_not_a_file(tmp_path, scores):
     assert link.is_symlink() and coalmine.AuditResult.load(real).to_json() == result.to_json()
 
 
-@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="/dev/fd of POSIX")
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="/dev/fd of POSIX")
 def test_a_pipe_without_a_path_is_an_output():
     """`-o /dev/stdout | less` looked for a file with the name of the pipe."""
     read, write = os.pipe()
