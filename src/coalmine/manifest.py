@@ -159,7 +159,8 @@ def content(path: Path, most: int = 500_000_000) -> bytes:
 
 def put(path: str | Path, text: str) -> None:
     """Write the whole of a file, or leave the old one. A device, as /dev/null, is written to; a link stays a link."""
-    path = Path(os.path.realpath(path))
+    given, path = Path(path), Path(os.path.realpath(path))
+    path = given if given.exists() and not path.exists() else path  # /dev/stdout may be a pipe, which has no path
     aside = path.with_name(path.name + ".part") if path.is_file() or not path.exists() else path
     try:
         if path.is_fifo():

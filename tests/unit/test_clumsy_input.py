@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import coalmine
-from coalmine import _validate, cli, models
+from coalmine import _validate, cli, manifest, models
 from coalmine._random import stream
 from coalmine.accounting.claims import calibrate_noise, plain_gaussian
 from coalmine.accounting.events import event_of
@@ -241,6 +242,16 @@ def test_a_result_never_replaces_what_is_not_a_file(tmp_path, scores):
     link.symlink_to(real)
     result.save(link)
     assert link.is_symlink() and coalmine.AuditResult.load(real).to_json() == result.to_json()
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="/dev/fd of POSIX")
+def test_a_pipe_without_a_path_is_an_output():
+    """`-o /dev/stdout | less` looked for a file with the name of the pipe."""
+    read, write = os.pipe()
+    manifest.put(f"/dev/fd/{write}", "whole")
+    os.close(write)
+    with os.fdopen(read) as file:
+        assert file.read() == "whole"
 
 
 def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path, scores, monkeypatch, capsys):

@@ -72,6 +72,9 @@ def test_runs_that_differ_in_much_have_a_table_of_settings(simulated, monkeypatc
     assert "2 runs, 20 settings differ" in shown and "CONSISTENT" in shown
     assert all(f"{run} of {name}" in shown for run in ("one", "two") for name in axes)
     assert max(map(len, shown.split("\n"))) <= 100
+    made = Comparison(axes, rows).to_html()
+    assert "Settings that differ" in made and '<td data-name="one">one of setting 3</td>' in made
+    assert '<th scope="col">setting 3</th>' not in made and '<th scope="row">setting 3</th>' in made
 
 
 def test_keys_of_one_name_keep_their_section(finished):

@@ -22,6 +22,7 @@ from coalmine.contracts.finding_sentences import with_interval
 from coalmine.contracts.sentences import too_small
 from coalmine.errors import InputFileError, RunDirectoryError
 from coalmine.report import digits, words
+from coalmine.report.comparison_table import MOST_AXES, in_tables
 from coalmine.report.evidence import drawable, run_config
 from coalmine.report.presented import across_runs
 from coalmine.result import AuditResult
@@ -36,7 +37,6 @@ _IGNORED = (
     "run.reference",
 )  # none of them changes what is compared
 _MARKS = {"VIOLATED": "✕", "DEVIATES": "≠", "CONSISTENT": "✓", "INCONCLUSIVE": "?", words.NO_CLAIM: "–"}
-_MOST_NAMED = 5  # settings in a title
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Comparison:
         """What is compared."""
         if not self.axes:
             return f"{len(self.rows)} runs of one configuration"
-        differ = f", {len(self.axes)} settings differ" if len(self.axes) > _MOST_NAMED else f" by {' and '.join(self.axes)}"
+        differ = f", {len(self.axes)} settings differ" if len(self.axes) > MOST_AXES else f" by {' and '.join(self.axes)}"
         return f"{len(self.rows)} runs{differ}"
 
     @property
@@ -140,8 +140,6 @@ class Comparison:
 
     def __str__(self) -> str:
         """As a table for the terminal."""
-        from coalmine.report.comparison_table import in_tables
-
         return in_tables(self, _columns(self.rows))
 
 
@@ -192,7 +190,8 @@ def page(title: str, audits: Sequence[Audited], *, lead: str = "", axes: Sequenc
             title=title,
             lead=lead,
             audits=audits,
-            axes=list(axes),
+            axes=list(axes) if len(axes) <= MOST_AXES else [],
+            settings=list(axes) if len(axes) > MOST_AXES else [],
             shown=_columns(audits),
             further=further,
             lines=lines,

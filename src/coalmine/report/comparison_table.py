@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from io import StringIO
-from typing import Any
-
-from rich import box
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from coalmine.terminal import harmless
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
 
 MOST_AXES = 5  # settings that stand beside the numbers; more of them get a table of their own
 _WIDEST = 200  # columns of a table in a terminal
@@ -30,10 +30,10 @@ def _grid(found: Any, firsts: Sequence[str], seconds: Sequence[str], cells: Any)
     table = _table(found.title)
     table.add_column(f"{found.axes[0]} \\ {found.axes[1]}")
     for second in seconds:
-        table.add_column(Text(second))
+        table.add_column(_text(second))
     for first in firsts:
         runs = (cells.get((first, second)) for second in seconds)
-        table.add_row(Text(first), *(Text(f"{run.label}\n{run.in_short()}\n") if run else Text("") for run in runs))
+        table.add_row(_text(first), *(_text(f"{run.label}\n{run.in_short()}\n") if run else _text("") for run in runs))
     return table
 
 
@@ -42,10 +42,10 @@ def _beside(found: Any, names: Sequence[str]) -> Table:
     table.add_column("run", overflow="fold")
     for name in names:
         right = "right" if name in _RIGHT else "left"
-        table.add_column(Text(name, overflow="fold"), overflow="fold", justify=right)  # type: ignore[arg-type]
+        table.add_column(_text(name, overflow="fold"), overflow="fold", justify=right)  # type: ignore[arg-type]
     for row in found.rows:
         each = {**row.columns, **row.cells()}
-        table.add_row(Text(row.label), *(Text(each.get(name, "–")) for name in names))
+        table.add_row(_text(row.label), *(_text(each.get(name, "–")) for name in names))
     return table
 
 
@@ -53,14 +53,23 @@ def _settings(found: Any) -> Table:
     table = _table("settings that differ")
     table.add_column("setting", overflow="fold")
     for row in found.rows:
-        table.add_column(Text(row.label), overflow="fold")
+        table.add_column(_text(row.label), overflow="fold")
     for name in found.axes:
-        table.add_row(Text(name), *(Text(row.columns[name]) for row in found.rows))
+        table.add_row(_text(name), *(_text(row.columns[name]) for row in found.rows))
     return table
 
 
+def _text(text: str, **how: Any) -> Text:
+    from rich.text import Text
+
+    return Text(text, **how)
+
+
 def _table(title: str) -> Table:
-    return Table(box=box.SIMPLE_HEAD, title=Text(title), title_justify="left")
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, title=_text(title), title_justify="left")
 
 
 def _printed(table: Table) -> str:
