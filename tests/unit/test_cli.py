@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import jsonschema
 import numpy as np
@@ -688,11 +689,23 @@ def test_too_little_memory_is_a_message(run, folder, monkeypatch):
     assert run("estimate", folder / "long.csv", *QUICK).failed(4, "not enough memory")
 
 
-def test_a_fault_of_the_program_is_not_taken_for_a_violation(run, folder, monkeypatch):
-    def faulty(*_, **__):
-        raise ZeroDivisionError("by zero")
+def test_an_error_in_code_that_was_given_names_its_place(run, tmp_path, monkeypatch):
+    (tmp_path / "theirs.py").write_text(
+        "from coalmine.mechanisms import Gaussian\n"
+        "class Broken(Gaussian):\n"
+        "    def noise(self, dim, public, secret):\n"
+        "        return {}['sigma']\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("COALMINE_TRACEBACK", raising=False)
+    named = ["--set", "mechanism.kind=theirs:Broken", "--set", "participation.rounds=8"]
+    shown = run("run", "tiny", "--out", tmp_path / "out", "--quiet", *named)
+    assert shown.failed(4, "KeyError: 'sigma'", "`noise`, line 4 of", "theirs.py", "code that this run was given")
+    assert "report it" not in shown.err
 
-    monkeypatch.setattr(Scores, "from_file", faulty)
+
+def test_a_fault_of_the_program_is_not_taken_for_a_violation(run, folder, monkeypatch):
+    monkeypatch.setattr(Scores, "from_file", Mock(side_effect=ZeroDivisionError("by zero")))
     monkeypatch.delenv("COALMINE_TRACEBACK", raising=False)
     shown = run("estimate", folder / "long.csv", *QUICK)
     assert shown.failed(4, "internal error, ZeroDivisionError: by zero", "report it")

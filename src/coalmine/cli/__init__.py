@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from coalmine.cli import crafting, grouping, inference, local, pages, papers, statistics, sweeping, zoo
+from coalmine.cli.faults import of_others
 from coalmine.cli.speech import BROKEN, INTERRUPTED, USAGE, VIOLATED, AsJson, Quiet
 from coalmine.cli.speech import say as _say
 from coalmine.cli.speech import show as _show
@@ -218,10 +219,12 @@ def main() -> NoReturn:
             raise
         if "DefaultCPUAllocator" in str(error):  # torch has no class of its own for it
             _fail("not enough memory for this model; use smaller layers, or batches.", BROKEN)
-        text = (
-            f"internal error, {type(error).__name__}: {error}. Please report it; COALMINE_TRACEBACK=1 shows where it happened."
-        )
-        _fail(text, BROKEN)
+        what, where = f"{type(error).__name__}: {error}", of_others(error)
+        if where is not None:
+            _fail(
+                f"{what}. It was raised by {where}, code that this run was given; COALMINE_TRACEBACK=1 shows all of it.", BROKEN
+            )
+        _fail(f"internal error, {what}. Please report it; COALMINE_TRACEBACK=1 shows where it happened.", BROKEN)
     sys.exit(0)
 
 
