@@ -18,7 +18,7 @@ import numpy as np
 
 from coalmine import _validate, manifest
 from coalmine.audit.statements import Measured as Statement
-from coalmine.canaries.crafted.design import Crafted, design_canaries
+from coalmine.canaries.crafted.design import Crafted, check_count, design_canaries
 from coalmine.canaries.crafted.likelihood import along
 from coalmine.canaries.crafted.options import Crafting
 from coalmine.canaries.crafted.vectors import CraftedCanaries
@@ -191,6 +191,7 @@ def craft(
     how = how_of(config, job)
     if canaries is not None:
         how = replace(how, canaries=_validate.whole("canaries", canaries, least=1))
+    check_count(how.canaries, job.model.dim)
     if how.others == "unknown" and how.canaries > 1:
         how = replace(how, others="known", score="inner-product")
     asked_draws, how = how.draws, replace(how, draws=max(how.draws, math.ceil(LEAST_SCORES / how.canaries)))

@@ -120,10 +120,7 @@ def design_canaries(
         raise NonFiniteError("parameters contain NaN or infinity: no canary can be designed for a model that diverged.")
     if not isinstance(options, Crafting | None):
         raise ValueError(f"options={options!r} is not allowed: coalmine.Crafting(...) holds the choices of a design.")
-    if not count < model.dim:
-        raise ValueError(
-            f"{count:,} crafted canaries for {model.dim:,} parameters: none is left to measure the noise on. Design fewer."
-        )
+    check_count(count, model.dim)
     pool = [client for client in pool if len(client)]
     if not held_out:
         pool, held_out = [each for place, each in enumerate(pool) if place % _JUDGES], pool[::_JUDGES]
@@ -202,3 +199,11 @@ def _judged(
     visibility = reach / np.sqrt(noise**2 + variance)
     overlap = np.sqrt(variance) / (noise or 1.0)
     return {"reach": reach, "overlap": overlap, "visibility": visibility, "efficiency": visibility * noise}
+
+
+def check_count(count: int, dim: int) -> None:
+    """Refuses as many canaries as a model has parameters."""
+    if not count < dim:
+        raise ValueError(
+            f"{count:,} crafted canaries for {dim:,} parameters: none is left to measure the noise on. Design fewer."
+        )
