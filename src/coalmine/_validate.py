@@ -14,7 +14,7 @@ MOST_WORKERS = 1024
 MOST_LAYERS = 1000  # of a model
 MOST_ROUNDS = 10_000_000
 _SUREST = 1 - 1e-12  # confidence, beyond which rounding decides
-_LEAST_SURE = 1e-6  # confidence, below which nothing is said
+_LEAST_SURE = 1e-12  # confidence, below which too
 SMALLEST_CLIP = 1e-12
 
 
