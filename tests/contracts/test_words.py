@@ -244,7 +244,7 @@ STREAMS = {
     "calibration": ["calibration", "ever wrong", "intervals"],
     "canaries._pool": ["canary"],
     "canaries.crafted.design": ["client"],
-    "canaries.crafted.image": ["images"],
+    "canaries.crafted.image": ["images", "images"],
     "canaries.crafted.pool": ["order of examples", "mock client", "steps", "steps"],
     "canaries.crafted.search": ["label", "text"],
     "canaries.crafted.text": ["text"],

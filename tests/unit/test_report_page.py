@@ -265,7 +265,7 @@ def test_a_model_card(finished):
     assert text.startswith("## Privacy audit\n\n**") and "\n> An adversary who" in text
     assert "| all but the target known (known others): decides |" in text and "What this does not show:" in text
     assert len([line for line in text.splitlines() if line.startswith("|")]) == 6
-    assert html.unescape(text).count("SHA-256") == 1
+    assert html.unescape(text).count("Scores SHA-256 `") == html.unescape(text).count("All files: SHA-256 `") == 1
 
 
 def test_a_failing_page_does_not_lose_the_audit(monkeypatch, capsys, tmp_path, without):

@@ -199,9 +199,9 @@ class Federation:
         planted -= clients
         contributors, passed = total.count, total.unclipped
         kept = _part(state, "mechanism")
-        given = self.mechanism.release(kept, total, public, self.secret)
-        release, mechanism = released(self.mechanism, given, number, self.model.dim)
-        del total, given
+        answer = self.mechanism.release(kept, total, public, self.secret)
+        release, mechanism = released(self.mechanism, answer, number, self.model.dim)
+        del total, answer
         bare = again = None
         if number + 1 == self.rounds and self.canary_setup is not None:
             of_canaries = contributors - counted[0], passed - counted[1]
