@@ -111,11 +111,11 @@ def test_a_killed_run_goes_on_to_the_same_numbers(table2, ask, tmp_path, monkeyp
     other = Ask(out=tmp_path, changes=TINY, simulations=2)
     save, saved = RunDirectory.save, []
 
-    def killed(self, rounds, *arguments):
+    def killed(self, rounds, *arguments, **options):
         if rounds == 4:
             raise KeyboardInterrupt
         saved.append(rounds)
-        return save(self, rounds, *arguments)
+        return save(self, rounds, *arguments, **options)
 
     monkeypatch.setattr(RunDirectory, "save", killed)
     with pytest.raises(KeyboardInterrupt):
