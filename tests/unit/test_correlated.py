@@ -534,3 +534,21 @@ def test_a_strategy_of_ones_own_that_understates_its_sensitivity_is_refused(cons
 
     assert claimed(described(Own(32))).epsilon == right.epsilon
     assert claimed(described(RootOfTimes(32)), constraint=Separation(1, 1, 32)).epsilon > 0  # one round: it is right
+
+
+@dataclass(frozen=True)
+class LateIsMore(Toeplitz):
+    """Of somebody else: the last round counts twice, and the sensitivity is that of the first."""
+
+    def bound(self, constraint):
+        return Sensitivity(1.0, True)
+
+    def whiten(self, rows, state):
+        return np.vstack([rows[:-1], 2 * rows[-1:]]), state
+
+
+def test_a_sensitivity_is_compared_wherever_a_client_may_begin():
+    for rounds in (32, 3_000):  # of many rounds some are looked at, the first and the last among them
+        found = partial(accounting.claim_of, described(LateIsMore(rounds)), participation=Separated(1, 1), delta=1e-5)
+        with pytest.raises(ValueError, match="shows 2 in the rows"):
+            found(rounds=rounds, constraint=Separation(1, 1, rounds))

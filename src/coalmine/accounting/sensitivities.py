@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from coalmine.contracts import Constraint, Explicit, PerPeriod
+from coalmine.contracts import Array, Constraint, Explicit, PerPeriod
+
+_NUMBERS = 4_000_000  # of a table of rounds by clients
 
 
 def sensitivity_of(strategy: Any, constraint: Constraint) -> tuple[float, bool]:
@@ -41,5 +43,16 @@ def _shown(strategy: Any, constraint: Constraint) -> float:
             # the last round of a period and the first of the next one, by turns
             presence[[end - 1 if place % 2 == 0 else first for place, (first, end) in enumerate(pairwise(borders))]] = 1.0
         else:
-            presence[: constraint.times * constraint.separation : constraint.separation] = 1.0
+            presence = _apart(constraint.rounds, constraint.times, constraint.separation)
     return float(np.linalg.norm(strategy.whiten(presence, {})[0], axis=0).max(initial=0.0))
+
+
+def _apart(rounds: int, times: int, separation: int) -> Array:
+    """Clients who come `separation` rounds apart, a column for every first round, or for as many of them as fit into memory."""
+    last = max(rounds - (times - 1) * separation, 1)
+    first = np.unique(np.linspace(0, last - 1, min(last, max(_NUMBERS // rounds, 2))).astype(np.int64))
+    rows = first + separation * np.arange(times)[:, None]
+    presence = np.zeros((rounds, first.size))
+    columns = np.broadcast_to(np.arange(first.size), rows.shape)
+    presence[rows[rows < rounds], columns[rows < rounds]] = 1.0
+    return presence
